@@ -1,0 +1,1 @@
+"""draftbench: does speculative decoding pay, on this hardware, with this model, for this work?"""
