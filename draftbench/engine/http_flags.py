@@ -5,11 +5,11 @@ import socket
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
+from draftbench.engine.interface import DataType, Device, Method
 from draftbench.errors import ServerError
 
-Method = Literal["AR", "DFLASH", "DDTREE"]
 LOOPBACK_HOSTS = ("127.0.0.1", "localhost")
 
 
@@ -27,8 +27,8 @@ class ServerFlags:
     speculative_ddtree_topk: int | None
     max_running_requests: int
     context_length: int | None
-    dtype: str
-    device: str
+    dtype: DataType
+    device: Device
     threads: int | None
     random_seed: int
     incremental_streaming_output: bool
@@ -74,9 +74,7 @@ def add_model_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--served-model-name", help="the name in /v1/models; default: the model path")
     parser.add_argument("--speculative-algorithm", help="DFLASH or DDTREE; left out: no speculation")
     parser.add_argument("--speculative-draft-model-path", help="folder of the drafter")
-    parser.add_argument(
-        "--speculative-num-draft-tokens", type=int, help="verify width in tokens, the root counted"
-    )
+    parser.add_argument("--speculative-num-draft-tokens", type=int, help="verify width in tokens, the root counted")
     parser.add_argument("--speculative-ddtree-budget", type=int, help="tree nodes, the root not counted")
     parser.add_argument("--speculative-ddtree-topk", type=int, help="candidates a depth in the tree")
 
@@ -182,7 +180,9 @@ def _draft_budget(parsed: argparse.Namespace) -> int | None:
     """Draft tokens a step, the root not counted; None leaves it to the drafter's block size."""
     width, budget = parsed.speculative_num_draft_tokens, parsed.speculative_ddtree_budget
     if width is not None and width < 2:
-        raise ServerError(f"--speculative-num-draft-tokens: {width} is below 2 (root and one draft)", "unsupported_flag")
+        raise ServerError(
+            f"--speculative-num-draft-tokens: {width} is below 2 (root and one draft)", "unsupported_flag"
+        )
     if budget is not None and budget < 1:
         raise ServerError(f"--speculative-ddtree-budget: {budget} is below 1", "unsupported_flag")
     if budget is not None and parsed.speculative_algorithm != "DDTREE":
