@@ -1,7 +1,7 @@
 """The contract between measuring and everything after it: what a cell leaves behind.
 
-A cell's folder holds `requests.parquet` (one row a request), `chunks.parquet` (one row a streamed chunk), for the AR arm
-`scores.parquet` (the target's two best tokens at each output position, from a prefill of AR's own output), and
+A cell's folder holds `requests.parquet` (one row a request), `chunks.parquet` (one row a streamed chunk), for AR
+`scores.parquet` (the target's two best tokens at each output position, from a prefill of its own output), and
 `cell.json`, written last.
 Times are nanoseconds of the client's monotonic clock; they compare within one cell only.
 """

@@ -1,0 +1,30 @@
+"""The plan, written before anything is measured.
+
+Needs: nothing; it is a pure function of config, inventory and model facts, computed when the workflow is read.
+Makes: results/<experiment>/plan/plan.json, bench-plan.md.
+No rule takes it as input, so that a reworded plan never reruns a measurement; jobs wait for it instead.
+"""
+
+
+rule plan:
+    output:
+        data=f"{ROOT}/plan/plan.json",
+        document=report(f"{ROOT}/plan/bench-plan.md", caption="../report/plan.rst", category="Plan"),
+    log:
+        f"{ROOT}/logs/plan.log",
+    params:
+        plan=STUDY.plan_sha256,
+    priority: 1_000_000
+    conda:
+        "../envs/driver.yaml"
+    shell:
+        "python workflow_scripts/plan.py > {log} 2> >(tee -a {log} >&2)"
+
+
+rule stale:
+    log:
+        f"{ROOT}/logs/stale.log",
+    conda:
+        "../envs/driver.yaml"
+    shell:
+        "python workflow_scripts/stale.py 2> >(tee {log} >&2)"

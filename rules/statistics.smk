@@ -1,0 +1,35 @@
+"""What the rows say: is the output the model's own, and how much faster is each arm.
+
+Needs: results/<experiment>/tables/requests.parquet, cells.parquet.
+Makes: tables/losslessness.parquet; tables/speedups.parquet and the other tables of draftbench/tables.py.
+"""
+
+
+rule losslessness:
+    input:
+        tables=[f"{ROOT}/tables/requests.parquet", f"{ROOT}/tables/cells.parquet"],
+        code=STUDY.code("losslessness", "statistics", "tables.py"),
+    output:
+        f"{ROOT}/tables/losslessness.parquet",
+    log:
+        f"{ROOT}/logs/losslessness.log",
+    conda:
+        "../envs/driver.yaml"
+    shell:
+        "python workflow_scripts/losslessness.py > {log} 2> >(tee -a {log} >&2)"
+
+
+rule statistics:
+    input:
+        tables=[f"{ROOT}/tables/{name}.parquet" for name in ("requests", "cells", "losslessness")],
+        code=STUDY.code("statistics", "tables.py"),
+    output:
+        [f"{ROOT}/tables/{name}.parquet" for name in STUDY.statistics_tables],
+    log:
+        f"{ROOT}/logs/statistics.log",
+    params:
+        judged_by=STUDY.judged_by,
+    conda:
+        "../envs/driver.yaml"
+    shell:
+        "python workflow_scripts/statistics.py > {log} 2> >(tee -a {log} >&2)"
