@@ -1,0 +1,1 @@
+"""Real prompts as replayable files: pinned packages in, token ids for one target out."""

@@ -1,0 +1,1 @@
+"""One module a source: package bytes in, `SourceItem`s out."""
