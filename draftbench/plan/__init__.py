@@ -1,0 +1,1 @@
+"""The plan: a pure function of config, inventory and model facts, made before anything runs."""
