@@ -198,10 +198,8 @@ def _work_terms(inputs: PlanInputs, arm: Arm) -> tuple[Term, ...]:
         reason = "verify width unknown" if width is None else inputs.target.source("vocabulary")
         return Term("logits", None, reason), workspace
     rows = running * width
-    terms = [
-        Term("logits", rows * vocabulary * 4, f"{running} requests x {width} rows x {vocabulary} x 4 B"),
-        workspace,
-    ]
+    size = rows * vocabulary * 4
+    terms = [Term("logits", size, f"{running} requests x {width} rows x {vocabulary} x 4 B"), workspace]
     if inputs.config.engine_entry.kind == "sglang" and not on_cpu:
         terms.append(_graph_buffers(inputs, width))
     return tuple(terms)
