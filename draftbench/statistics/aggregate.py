@@ -186,7 +186,7 @@ def _stream_summary(layout: Layout, planned: PlannedCell, record: CellRecord, re
     return {
         "duration_s": duration,
         "throughput_window": chunks["window_tokens"] / ((window[1] - window[0]) / 1e9) if window else None,
-        "throughput_makespan": requests["completion_tokens"].sum() / duration if duration else None,
+        "throughput_makespan": int(requests["completion_tokens"].sum()) / duration if duration else None,
         "inter_chunk_p50_ms": chunks["inter_chunk_p50_ms"],
         "inter_chunk_p99_ms": chunks["inter_chunk_p99_ms"],
     }

@@ -238,9 +238,11 @@ class _CellWriter:
             for place, (time, new) in enumerate(zip(arrivals, _emitted(steps, len(output) - 1), strict=True))
         ]
         last = int(arrivals[-1]) if len(arrivals) else first
-        self.requests.append(
-            self._row(request, item, turn, lane, prompt, cached, output, steps, due, sent, first, last)
-        )
+        timed = {
+            "turn": turn, "prompt_tokens": prompt, "cached_tokens": cached, "due_ns": due, "sent_ns": sent,
+            "first_token_ns": first, "last_token_ns": last,
+        }  # fmt: skip
+        self.requests.append(self._row(request, item, lane, output, steps, timed))
         if self.arm.method == "AR":
             self.scores += text.scores(self.name, request, output)
         return last + 150_000
@@ -256,15 +258,15 @@ class _CellWriter:
         return drawn[:count]
 
     def _row(
-        self, request: int, item: str, turn: int, lane: int, prompt: int, cached: int, output: list[int],
-        steps: "np.ndarray[Any, Any]", due: int, sent: int, first: int, last: int,
+        self, request: int, item: str, lane: int, output: list[int], steps: "np.ndarray[Any, Any]",
+        timed: dict[str, int],
     ) -> dict[str, Any]:  # fmt: skip
         speculative = self.arm.method != "AR"
         width = self.arm.verify_width or 1
         return {
-            "cell": self.name, "request": request, "conversation": item, "item": item, "turn": turn, "lane": lane,
-            "instance_id": f"instance-{_hash(self.session['key']) % 16**8:08x}", "sent_tokens": prompt,
-            "prompt_tokens": prompt, "cached_tokens": cached, "max_new_tokens": 4 * self.load.output_tokens,
+            "cell": self.name, "request": request, "conversation": item, "item": item, "lane": lane, **timed,
+            "instance_id": f"instance-{_hash(self.session['key']) % 16**8:08x}",
+            "sent_tokens": timed["prompt_tokens"], "max_new_tokens": 4 * self.load.output_tokens,
             "completion_tokens": len(output), "first_chunk_tokens": 1, "chunks": 1 + len(steps),
             "verify_steps": len(steps) if speculative else None,
             "accepted_drafts": int(steps.sum()) if speculative else None,
@@ -272,8 +274,8 @@ class _CellWriter:
             "accept_histogram": np.bincount(steps, minlength=self.arm.depth + 1).tolist() if speculative else None,
             "merged_chunks": False, "output_ids": output,
             "finish_reason": "length" if len(output) >= 4 * self.load.output_tokens else "stop",
-            "due_ns": due, "sent_ns": sent, "first_token_ns": first, "last_token_ns": last, "done_ns": last + 100_000,
-            "server_latency_s": (last - sent) / 1e9, "queue_time_s": 0.0, "error": None,
+            "done_ns": timed["last_token_ns"] + 100_000,
+            "server_latency_s": (timed["last_token_ns"] - timed["sent_ns"]) / 1e9, "queue_time_s": 0.0, "error": None,
         }  # fmt: skip
 
     def _record(self, origin: int, clocks: list[int]) -> CellRecord:
