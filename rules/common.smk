@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from draftbench.errors import DraftbenchError
+from draftbench.run_state import StudyRun
 from draftbench.study import Study
 
 MEASURING = {"launch", "warmup", "measure"}
@@ -37,11 +38,13 @@ def open_study():
 STUDY = open_study()
 ROOT = STUDY.layout.root.as_posix()
 
-if "gpus" not in workflow.global_resources:
-    workflow.register_resource("gpus", STUDY.units)
+RUN = StudyRun.of(STUDY)
+
+# Never more units than the node has GPUs, whatever the command line says: Snakemake would pack them.
+workflow.register_resource("gpus", STUDY.units)
 os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
 if workflow.is_main_process:
-    os.environ.update(STUDY.job_environment())
+    os.environ.update(RUN.job_environment())
 
 
 wildcard_constraints:
@@ -54,7 +57,7 @@ def begin_run():
     """Refuse a second measuring run in this results folder; analysis needs no lock."""
     if any(job.rule.name in MEASURING for job in workflow.dag.needrun_jobs()):
         try:
-            STUDY.claim()
+            RUN.claim()
         except DraftbenchError as error:
             print(f"draftbench: {error}", file=sys.stderr)
             sys.exit(1)
@@ -62,8 +65,8 @@ def begin_run():
 
 def end_run(succeeded):
     """Stop this run's servers and say where the results lie."""
-    STUDY.stop_servers()
-    print(STUDY.closing_words(succeeded), file=sys.stderr)
+    RUN.stop_servers()
+    print(RUN.closing_words(succeeded), file=sys.stderr)
 
 
 def session_units(wildcards):
@@ -79,3 +82,8 @@ def session_threads(wildcards):
 def session_priority(wildcards):
     """Running order of the plan; a server keeps its GPUs until its cells are done."""
     return STUDY.priority(wildcards.session)
+
+
+def cell_prompts(wildcards):
+    """Rendered prompts of a cell; their hash is in the cell's path, so dates do not matter."""
+    return ancient(STUDY.cell_workload(wildcards.session, wildcards.cell))

@@ -8,7 +8,8 @@ The hashes in the path cover everything that decides the numbers, hence `ancient
 
 rule measure:
     input:
-        ancient(f"{ROOT}/sessions/{{session}}/warmup.json"),
+        warmup=ancient(f"{ROOT}/sessions/{{session}}/warmup.json"),
+        prompts=cell_prompts,
     output:
         f"{ROOT}/sessions/{{session}}/{{cell}}/cell.json",
     log:

@@ -12,8 +12,8 @@ Ranks = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 class WorkloadConfig(Section):
     """One entry of `workloads`; items are chosen by hash rank, so a larger range contains the smaller."""
 
-    set: str = Field(min_length=1, description="Source set, for example code-humaneval, or `file` for your own.")
-    path: str | None = Field(default=None, description="`file` only: your JSONL or ShareGPT-style JSON.")
+    set: str = Field(min_length=1, description="Source set, for example code-humaneval, or `own` for your own file.")
+    path: str | None = Field(default=None, description="`own` only: your JSONL or ShareGPT-style JSON.")
     test_ranks: Ranks = Field(description="Hash ranks [first, last) of the measured conversations.")
     calibration_ranks: Ranks | None = Field(
         default=None, description="Hash ranks of the conversations for warm-up; never the measured ones."
@@ -22,6 +22,12 @@ class WorkloadConfig(Section):
         description="Cap on output tokens a turn; natural stops come first, the share that hits the cap is reported."
     )
     max_turns: Annotated[int, Field(ge=1)] | None = Field(default=None, description="Turns of a conversation at most.")
+    min_turns: Annotated[int, Field(ge=1)] = Field(
+        default=1, description="Conversations with fewer turns that fit are dropped before ranking and counted."
+    )
+    tools: Literal["all", "called"] = Field(
+        default="all", description="Agentic: document all tools, or only those that the recorded session calls."
+    )
     max_prompt_tokens: Annotated[int, Field(ge=1)] | None = Field(
         default=None, description="Items with a longer prompt are dropped before ranking and counted."
     )
@@ -45,8 +51,8 @@ class WorkloadConfig(Section):
                 f"calibration_ranks {list(self.calibration_ranks)} overlap test_ranks {list(self.test_ranks)}; "
                 "warm-up prompts must never be measured"
             )
-        if (self.set == "file") != (self.path is not None):
-            raise ValueError("path belongs to the set `file`, and that set needs it")
+        if (self.set == "own") != (self.path is not None):
+            raise ValueError("path belongs to the set `own`, and that set needs it")
         if len(set(self.concurrency)) != len(self.concurrency):
             raise ValueError("concurrency names a value twice")
         return self

@@ -1,0 +1,202 @@
+"""One experiment on one machine: config, node, facts and ledger bound to matrix, plan, paths and targets.
+
+Rules ask this object and nothing else; opening it starts no server and touches no GPU.
+"""
+
+import functools
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from draftbench.config import Arm, ExperimentConfig, load_config
+from draftbench.errors import PlanError
+from draftbench.latex_report import tex_engine
+from draftbench.layout import Layout
+from draftbench.matrix import Matrix, Session, digest, expand
+from draftbench.plan import Plan, build_plan, fit_budget, refuse
+from draftbench.plan.availability import check_units
+from draftbench.plan.inputs import PlanInputs, read_inputs
+from draftbench.session_specs import SessionSpecs, read_self_test
+from draftbench.tables import TABLES
+from draftbench.workload_plan import PlannedWorkloads
+
+AGGREGATE_TABLES = ("requests", "cells", "failures", "deviations")
+PRIORITY_STEP = 10
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured here, in which order, with what, and where it lies."""
+
+    config: ExperimentConfig
+    config_file: Path
+    project: Path
+    units: int
+    inputs: PlanInputs
+    specs: SessionSpecs
+    workloads: PlannedWorkloads
+    matrix: Matrix
+    plan: Plan
+
+    @classmethod
+    def open(
+        cls, config_file: Path, overrides: Mapping[str, Any], project: Path, gpus: int | None, measuring: bool
+    ) -> "Study":
+        """Read and check everything; raises a DraftbenchError of one line for any mistake.
+
+        `gpus` are the units that Snakemake was given, None = all the machine has.
+        `measuring` says whether sessions may have to run; analysis alone is never refused for too few GPUs.
+        """
+        wanted = load_config(config_file, overrides)
+        inputs = read_inputs(wanted, project, config_file.name)
+        ledger = read_ledger(project, wanted.experiment)
+        raise NotImplementedError
+
+    @property
+    def layout(self) -> Layout:
+        """Paths of the results, relative to the project folder."""
+        return Layout.of(self.config.experiment)
+
+    # --- what Snakemake asks ---------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def targets(self) -> list[str]:
+        """Everything of a complete study; every cell by name, or a deleted one would not be missed."""
+        layout = self.layout
+        records = [layout.launch_record(s.key) for s in self.matrix.sessions]
+        records += [layout.warmup_record(s.key) for s in self.matrix.sessions]
+        return [
+            layout.plan_json.as_posix(),
+            *(path.as_posix() for path in records),
+            *self.cell_files,
+            *self.table_files,
+            *self.report_files,
+        ]
+
+    @functools.cached_property
+    def cell_files(self) -> list[str]:
+        """The record of every cell, in running order."""
+        return [self.layout.cell_record(cell.session, cell.key).as_posix() for cell in self.matrix.cells]
+
+    @property
+    def workload_files(self) -> list[str]:
+        """Rendered prompts of every workload, measured and calibration."""
+        return [(self.layout.workload(key) / "rendered.jsonl").as_posix() for key in self.workloads.definitions]
+
+    def cell_workload(self, session: str, cell: str) -> str:
+        """Rendered prompts of one cell."""
+        key = self._cells[session, cell].workload_key
+        return (self.layout.workload(key) / "rendered.jsonl").as_posix()
+
+    @property
+    def statistics_tables(self) -> list[str]:
+        """Tables that rule statistics makes."""
+        return [name for name in TABLES if name not in {*AGGREGATE_TABLES, "losslessness"}]
+
+    @property
+    def table_files(self) -> list[str]:
+        """Every table that figures and reports read."""
+        return [self.layout.table(name).as_posix() for name in TABLES]
+
+    @property
+    def report_files(self) -> list[str]:
+        """The report; the PDF only where something can make one."""
+        files = [self.layout.report_html, self.layout.report_tex]
+        return [path.as_posix() for path in (*files, *([self.layout.report_pdf] if tex_engine() else []))]
+
+    @property
+    def prose(self) -> list[str]:
+        """LaTeX prose of the report."""
+        return sorted(path.relative_to(self.project).as_posix() for path in (self.project / "report").glob("*.tex"))
+
+    def code(self, *rooms: str) -> list[str]:
+        """Source files whose edit makes an analysis stale; measuring code is covered by MEASUREMENT_PROTOCOL."""
+        package = self.project / "draftbench"
+        paths = [
+            path
+            for room in rooms
+            for path in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
+        ]
+        return sorted(path.relative_to(self.project).as_posix() for path in paths)
+
+    @property
+    def plan_sha256(self) -> str:
+        """Hash of the plan's content."""
+        return self.plan.plan_sha256
+
+    @property
+    def judged_by(self) -> str:
+        """Hash of what decides verdicts without entering a cell."""
+        return digest(
+            [
+                self.config.statistics.model_dump(),
+                [hypothesis.model_dump() for hypothesis in self.config.hypotheses],
+                self.config.primary_arm,
+            ],
+            16,
+        )
+
+    @property
+    def session_pattern(self) -> str:
+        """Wildcard constraint."""
+        return "|".join(re.escape(session.key) for session in self.matrix.sessions) or "none"
+
+    cell_pattern = r"[a-z][\w.-]*_c\d+-[0-9a-f]{6}"
+
+    @property
+    def workload_pattern(self) -> str:
+        """Wildcard constraint."""
+        return "|".join(re.escape(key) for key in self.workloads.definitions)
+
+    def session_units(self, session: str) -> int:
+        """GPU units that a session holds: all there are on a CPU, so that sessions never overlap."""
+        alone = self.specs.device == "cpu" or self.config.packing == "exclusive"
+        return self.units if alone else self._sessions[session].tensor_parallelism
+
+    def session_threads(self, session: str, cores: int) -> int:
+        """All cores on a CPU, so that no other job runs beside a measurement."""
+        return cores if self.specs.device == "cpu" else 1
+
+    def priority(self, session: str) -> int:
+        """Earlier sessions first, so that a server keeps its GPUs until its cells are done."""
+        return PRIORITY_STEP * (len(self.matrix.sessions) - self._sessions[session].order)
+
+    # --- checks ----------------------------------------------------------------------------------------------------
+
+    def require_units(self) -> None:
+        """Raise PlanError when a session that must run needs more GPUs than Snakemake may use, which would clamp it."""
+        check_units(self.inputs, self.units, (s for s in self.matrix.sessions if self._missing_cells(s)))
+
+    def _missing_cells(self, session: Session) -> list[str]:
+        paths = {cell.key: self.layout.cell_record(session.key, cell.key) for cell in session.cells}
+        return [key for key, path in paths.items() if not (self.project / path).exists()]
+
+    @functools.cached_property
+    def _sessions(self) -> dict[str, Session]:
+        return {session.key: session for session in self.matrix.sessions}
+
+    @functools.cached_property
+    def _cells(self) -> dict[tuple[str, str], Any]:
+        return {(cell.session, cell.key): cell for cell in self.matrix.cells}
+
+
+def read_ledger(project: Path, experiment: str) -> dict[int, Sequence[str]]:
+    """Arms by block, as the last run of this experiment planned them; empty before the first."""
+    path = project / Layout.of(experiment).ledger
+    if not path.is_file():
+        return {}
+    try:
+        return {int(block): tuple(arms) for block, arms in json.loads(path.read_text()).items()}
+    except (ValueError, AttributeError, TypeError):
+        raise PlanError(f"{path}: is no list of blocks; delete it to plan the blocks afresh") from None
+
+
+def usable_units(inputs: PlanInputs, granted: int | None) -> int:
+    """Units that sessions may hold: what Snakemake was given, never more GPUs than there are."""
+    if inputs.device == "cpu":
+        return granted or 1
+    there = len(inputs.inventory.gpus)
+    return there if granted is None else min(granted, there)
