@@ -1,0 +1,1 @@
+"""Servers under measurement: started by whoever needs them first, kept between cells, never outliving the run."""
