@@ -13,7 +13,7 @@ from typing import Any
 
 import orjson
 from jsonschema.exceptions import SchemaError
-from jsonschema.validators import validator_for
+from jsonschema.validators import Draft202012Validator, validator_for
 
 from draftbench.errors import WorkloadError
 from draftbench.workloads.items import Expectation, SourceItem, SourceRequest
@@ -97,7 +97,7 @@ def _is_usable(schema: Any) -> bool:
 
 def _is_valid(schema: dict[str, Any]) -> bool:
     try:
-        validator_for(schema).check_schema(schema)
+        validator_for(schema, default=Draft202012Validator).check_schema(schema)
     except SchemaError:
         return False
     return True
