@@ -113,9 +113,12 @@ class Engine:
         self._slots.flush()
         return True
 
-    @torch.inference_mode()
     def step(self) -> list[TokenEvent]:
         """Do one prefill or one decode step for all running requests; an idle engine returns no events."""
+        with torch.inference_mode():
+            return self._step()
+
+    def _step(self) -> list[TokenEvent]:
         events = self._abort_marked()
         if self._waiting and len(self._running) < self.settings.max_running_requests:
             return [*events, self._prefill_next()]

@@ -17,6 +17,7 @@ class RmsNorm:
     epsilon: float
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """`rows`, normed and scaled."""
         return F.rms_norm(rows, self.weight.shape, self.weight, self.epsilon)
 
 

