@@ -125,11 +125,12 @@ class Front:
     def server_info_body(self) -> dict[str, Any]:
         """The body of `/server_info`."""
         flags = dict(self.model.flags)
-        internal = {
-            "avg_spec_accept_length": self.metrics.accept_length or None,
+        internal: dict[str, Any] = {
             "effective_max_running_requests_per_dp": flags["max_running_requests"],
             "memory_usage": {"token_capacity": self._token_capacity()},
         }
+        if self.metrics.accept_length:
+            internal["avg_spec_accept_length"] = self.metrics.accept_length
         return flags | {
             "status": "ready",
             "max_total_num_tokens": self._token_capacity(),
@@ -139,8 +140,8 @@ class Front:
             "engine": self.engine.description,
         }
 
-    def encode_chunk(self, body: Mapping[str, Any]) -> bytes:
-        """One server-sent event."""
+    def encode_chunk(self, _request: web.Request, body: Mapping[str, Any]) -> bytes:
+        """One server-sent event of a request's stream."""
         return b"data: " + orjson.dumps(body) + b"\n\n"
 
     def _token_capacity(self) -> int:
@@ -175,9 +176,10 @@ class Front:
             call.start()
             async for index, body in call.bodies():
                 call.states[index].mark_first_sent(body, time.perf_counter())
-                await response.write(self.encode_chunk(body | {"index": index} if is_batch else body))
+                await response.write(self.encode_chunk(request, body | {"index": index} if is_batch else body))
         except BadRequestError as error:
-            await response.write(self.encode_chunk(responses.stream_error(error.message, error.status)))
+            refusal = responses.stream_error(error.message, error.status)
+            await response.write(self.encode_chunk(request, refusal))
         finally:
             call.close()
         await response.write(DONE)

@@ -101,6 +101,7 @@ class RequestState:
     def __post_init__(self) -> None:
         self._decoder = IncrementalDecoder(self.codec, self.prompt.skip_special_tokens)
         self._shown = 0
+        self._frame: dict[str, Any] | None = None
         self._logprobs = LogprobColumns(self.prompt, self.input_ids) if self.prompt.return_logprob else None
 
     def advance(self, output: StepOutput) -> dict[str, Any]:
@@ -136,31 +137,41 @@ class RequestState:
 
     def _safe_length(self) -> int:
         """Characters that no stop string can still take back."""
+        if not self.prompt.stop_strings:
+            return len(self.text)
         return len(self.text) - held_back(self.text, self.prompt.stop_strings)
 
     def _meta_info(self, output: StepOutput) -> dict[str, Any]:
         """`meta_info` of one chunk, in SGLang's key order."""
         event = output.event
-        fields: dict[str, Any] = {
-            "id": self.prompt.request_id,
-            "finish_reason": finish_reason(output),
-            "prompt_tokens": event.prompt_tokens,
-            "weight_version": "default",
-            "num_retractions": 0,
-        }
-        fields |= self.clock.running_fields()
+        if self._frame is None or event.finish is not None:
+            self._frame = self._constant_fields(event)
+        fields = self._frame.copy()
+        fields["finish_reason"] = finish_reason(output)
+        fields["completion_tokens"] = event.completion_tokens
         if self._logprobs is not None:
             fields |= self._logprobs.fields()
-        fields["reasoning_tokens"] = 0
-        fields["completion_tokens"] = event.completion_tokens
-        fields["cached_tokens"] = event.cached_tokens
-        fields["cached_tokens_details"] = {"device": event.cached_tokens, "host": 0} if event.cached_tokens else None
-        fields["dp_rank"] = None
         if event.finish is not None:
             fields["e2e_latency"] = output.step_finished - self.clock.received
             fields |= speculation_fields(event)
             fields |= self.clock.final_fields(output.step_finished, event.completion_tokens)
         return fields
+
+    def _constant_fields(self, event: TokenEvent) -> dict[str, Any]:
+        """The fields that stay as they are from the first chunk on, with places for those that do not."""
+        return {
+            "id": self.prompt.request_id,
+            "finish_reason": None,
+            "prompt_tokens": event.prompt_tokens,
+            "weight_version": "default",
+            "num_retractions": 0,
+            **self.clock.running_fields(),
+            "reasoning_tokens": 0,
+            "completion_tokens": 0,
+            "cached_tokens": event.cached_tokens,
+            "cached_tokens_details": {"device": event.cached_tokens, "host": 0} if event.cached_tokens else None,
+            "dp_rank": None,
+        }
 
 
 class LogprobColumns:

@@ -47,7 +47,13 @@ def build_engine(settings: EngineSettings) -> EngineLike:
 
 
 async def serve(front: Front, listener: socket.socket) -> None:
-    """Answer requests for ever; a client that goes away cancels its handler."""
+    """Answer requests for ever."""
+    await start_listening(front, listener)
+    await asyncio.Event().wait()
+
+
+async def start_listening(front: Front, listener: socket.socket) -> None:
+    """Answer requests from now on; a client that goes away cancels its handler."""
     front.engine.attach(asyncio.get_running_loop())
     runner = web.AppRunner(front.build_app(), access_log=None, handler_cancellation=True)
     await runner.setup()
@@ -55,7 +61,6 @@ async def serve(front: Front, listener: socket.socket) -> None:
     await site.start()
     host, port = listener.getsockname()[:2]
     print(f"The server is fired up and ready to roll! http://{host}:{port}", flush=True)
-    await asyncio.Event().wait()
 
 
 def stop_at_once_on_signals() -> None:
