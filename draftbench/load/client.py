@@ -31,10 +31,16 @@ class TokenScore:
     top2_logprob: float
 
 
-def generate_body(input_ids: Sequence[int], max_new_tokens: int, temperature: float, top_p: float) -> bytes:
-    """The streamed request as bytes, made before the clock starts; stops are the model's own."""
+def generate_body(
+    request_id: str, input_ids: Sequence[int], max_new_tokens: int, temperature: float, top_p: float
+) -> bytes:
+    """The streamed request as bytes, made before the clock starts; stops are the model's own.
+
+    `request_id` names the request in the server's log and must be unique there.
+    """
     parameters = {"temperature": temperature, "top_p": top_p, "max_new_tokens": max_new_tokens}
-    return orjson.dumps({"input_ids": list(input_ids), "sampling_params": parameters, "stream": True})
+    body = {"rid": request_id, "input_ids": list(input_ids), "sampling_params": parameters, "stream": True}
+    return orjson.dumps(body)
 
 
 def score_body(input_ids: Sequence[int], start: int) -> bytes:

@@ -101,7 +101,7 @@ def _cap(records: Records, _facts: CellFacts) -> Iterator[str]:
     for record in records:
         tokens = record.completion_tokens or 0
         if tokens > record.max_new_tokens or (record.finish_reason == "length" and tokens < record.max_new_tokens):
-            yield f"{_where(record)}: {record.finish_reason!r} after {tokens} tokens, the cap is {record.max_new_tokens}"
+            yield f"{_where(record)}: {record.finish_reason!r} after {tokens} tokens, cap {record.max_new_tokens}"
 
 
 def _speculative_fields(records: Records, facts: CellFacts) -> Iterator[str]:

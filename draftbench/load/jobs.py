@@ -110,7 +110,7 @@ def _launch_record(run: RunFile, session_key: str, server: ServedInstance, info:
         "schema_version": 1,
         "experiment": run.experiment,
         "session": session_key,
-        **session.model_dump(mode="json", exclude={"server_spec", "cells"}),
+        **session.model_dump(mode="json", exclude={"server_spec", "environment", "cells"}),
         "plan_sha256": run.plan_sha256,
         "launched_utc": utc_now(),
         "instance_id": server.instance_id,
@@ -120,7 +120,7 @@ def _launch_record(run: RunFile, session_key: str, server: ServedInstance, info:
         "neighbours": server.neighbours,
         "ready_seconds": server.ready_seconds,
         "command": server.command,
-        "environment": redacted_environment(session.server_spec.get("environment", {})),
+        "environment": redacted_environment(session.environment),
         "resolved": resolved_settings(info),
         "provenance": collect(),
     }

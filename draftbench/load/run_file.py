@@ -27,7 +27,10 @@ class PlannedCell(_Section):
 
 
 class PlannedSession(_Section):
-    """One (arm, tensor parallelism, block) with the server that it needs, a `draftbench.servers` ServerSpec as JSON."""
+    """One (arm, tensor parallelism, block) with the server that it needs, a `draftbench.servers` ServerSpec as JSON.
+
+    `environment` holds the variables that the config sets for the server, which launch.json shows.
+    """
 
     arm: str
     method: str
@@ -37,6 +40,7 @@ class PlannedSession(_Section):
     block: int = Field(ge=1)
     order: int = Field(ge=0)
     server_spec: dict[str, Any]
+    environment: dict[str, str] = Field(default_factory=dict)
     cells: dict[str, PlannedCell]
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import secrets
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -101,23 +102,28 @@ class SessionPlayer:
         self._raw_bytes = 0
         self._records: list[RequestRecord] = []
 
-    async def play(self, conversations: Sequence[PlannedConversation], concurrency: int) -> list[RequestRecord]:
-        """Raises MeasurementError (hang, crash, incomplete) as soon as one request fails."""
+    async def play(
+        self, conversations: Sequence[PlannedConversation], concurrency: int, label: str
+    ) -> list[RequestRecord]:
+        """Raises MeasurementError (hang, crash, incomplete) as soon as one request fails.
+
+        `label` begins the requests' ids in the server's log.
+        """
         schedule = Schedule(conversations, concurrency)
-        bodies = self._bodies(conversations)
+        bodies = self._bodies(conversations, f"{label}.{secrets.token_hex(4)}")
         start_ns = self._clock.now_ns()
         with _no_garbage_collection():
             await self._run_lanes(schedule, bodies, start_ns)
         self._parse_retained()
         return sorted(self._records, key=lambda record: record.request)
 
-    def _bodies(self, conversations: Sequence[PlannedConversation]) -> list[bytes]:
+    def _bodies(self, conversations: Sequence[PlannedConversation], name: str) -> list[bytes]:
         """Every request as bytes, in planned order."""
-        sampling = self._sampling
+        temperature, top_p = self._sampling.temperature, self._sampling.top_p
+        turns = (turn for conversation in conversations for turn in conversation.turns)
         return [
-            generate_body(turn.input_ids, turn.max_new_tokens, sampling.temperature, sampling.top_p)
-            for conversation in conversations
-            for turn in conversation.turns
+            generate_body(f"{name}.{number}", turn.input_ids, turn.max_new_tokens, temperature, top_p)
+            for number, turn in enumerate(turns)
         ]
 
     async def _run_lanes(self, schedule: Schedule, bodies: Sequence[bytes], start_ns: int) -> None:

@@ -147,7 +147,7 @@ async def _one_pass(
         await client.open_connections(min(concurrency, len(conversations)))
     except RequestError as error:
         raise measurement_error(error, "warming up", server.is_alive()) from error
-    records = await player.play(conversations, concurrency)
+    records = await player.play(conversations, concurrency, "warmup")
     failed = next((record for record in records if record.error), None)
     if failed is not None:
         raise MeasurementError(f"warm-up conversation {failed.conversation} failed: {failed.error}", "incomplete")
