@@ -8,9 +8,6 @@ like these; for exactly these prompts the second term is absent. Degrees of free
 import math
 from dataclasses import dataclass
 
-from draftbench.config import ExperimentConfig
-from draftbench.plan.comparisons import Comparison
-
 LAUNCH_SD = 0.006
 """Spread of log speed between launches of one arm."""
 
@@ -22,36 +19,34 @@ MOST_BLOCKS = 100
 
 @dataclass(frozen=True)
 class Power:
-    """Expected half-widths, as relative differences, of one comparison; None where no interval is possible.
+    """Expected half-widths, as relative differences, of a comparison; None where no interval is possible.
 
     `blocks_needed` is the least number of blocks at which the half-width for these prompts is within the margin.
     """
 
-    comparison: Comparison
     conversations: int
     for_these_prompts: float | None
     for_prompts_like_these: float | None
     blocks_needed: int | None
 
 
-def power_of(config: ExperimentConfig, comparison: Comparison, family: int) -> Power:
-    """Expected precision of one comparison among `family` primary ones, at the first step of Holm's procedure."""
-    conversations = config.workloads[comparison.workload].conversations
-    level = 1 - (1 - config.statistics.confidence) / max(1, family)
-    arms = len(config.expanded_arms)
+def power_of(conversations: int, blocks: int, arms: int, margin: float, level: float) -> Power:
+    """Expected precision of a comparison at this confidence level.
+
+    `arms` counts every arm of one tp, AR included.
+    """
 
     def width(blocks: int, sampled_prompts: bool) -> float | None:
         return half_width(blocks, arms, conversations if sampled_prompts else None, level)
 
-    needed = next(
-        (
-            blocks
-            for blocks in range(2, MOST_BLOCKS + 1)
-            if (reached := width(blocks, False)) is not None and reached <= config.statistics.margin
-        ),
-        None,
-    )
-    return Power(comparison, conversations, width(config.blocks, False), width(config.blocks, True), needed)
+    reached = ((n, width(n, sampled_prompts=False)) for n in range(2, MOST_BLOCKS + 1))
+    needed = next((n for n, half in reached if half is not None and half <= margin), None)
+    return Power(conversations, width(blocks, sampled_prompts=False), width(blocks, sampled_prompts=True), needed)
+
+
+def familywise_level(confidence: float, family: int) -> float:
+    """Confidence of one interval among `family` ones: the first, widest step of Holm's procedure."""
+    return 1 - (1 - confidence) / max(1, family)
 
 
 def half_width(
