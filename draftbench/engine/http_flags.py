@@ -152,10 +152,11 @@ def _check_values(parsed: argparse.Namespace) -> None:
         raise ServerError(f"--host: {parsed.host} is not loopback; use 127.0.0.1", "unsupported_flag")
     if not 0 <= parsed.port <= 65535:
         raise ServerError(f"--port: {parsed.port} is outside 0 to 65535", "port")
-    for flag in ("max_running_requests", "context_length", "threads", "speculative_ddtree_topk"):
+    lowest = {"max_running_requests": 1, "context_length": 2, "threads": 1, "speculative_ddtree_topk": 1}
+    for flag, low in lowest.items():
         value = getattr(parsed, flag)
-        if value is not None and value < 1:
-            raise ServerError(f"--{flag.replace('_', '-')}: {value} is below 1", "unsupported_flag")
+        if value is not None and value < low:
+            raise ServerError(f"--{flag.replace('_', '-')}: {value} is below {low}", "unsupported_flag")
     if parsed.speculative_algorithm is None:
         _check_no_speculation(parsed)
     elif parsed.speculative_algorithm not in ("DFLASH", "DDTREE"):
@@ -192,6 +193,8 @@ def _draft_budget(parsed: argparse.Namespace) -> int | None:
             f"--speculative-num-draft-tokens: {width} is not --speculative-ddtree-budget + 1 = {budget + 1}",
             "unsupported_flag",
         )
+    if parsed.speculative_algorithm == "DDTREE" and budget is None and width is None:
+        raise ServerError("--speculative-ddtree-budget: needed with --speculative-algorithm DDTREE", "unsupported_flag")
     if budget is None and width is not None:
         return int(width) - 1
     return None if budget is None else int(budget)

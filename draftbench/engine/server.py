@@ -111,6 +111,10 @@ def served_model(
 ) -> ServedModel:
     """What the front must know of the model; flags left open are reported as the engine resolved them."""
     reported = flags.as_server_info() | {"context_length": settings.context_length}
+    reported |= {name: description[name] for name in ("dtype", "device", "threads")}
+    if flags.method != "AR":
+        reported["speculative_num_draft_tokens"] = description["verify_width"]
+        reported["speculative_ddtree_topk"] = description["tree_top_k"]
     return ServedModel(
         flags=reported,
         method=settings.method,
