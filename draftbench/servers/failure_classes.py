@@ -10,14 +10,14 @@ from typing import Final
 
 
 class FailureClass(StrEnum):
-    """The kinds of failure that a record names."""
+    """The kinds of failure of a server; values as in `records.FailureClass`."""
 
-    OUT_OF_MEMORY = "out of memory"
+    OUT_OF_MEMORY = "out_of_memory"
     PORT = "port"
-    NCCL = "NCCL"
-    DRAFTER_MISMATCH = "drafter mismatch"
-    UNSUPPORTED_FLAG = "unsupported flag"
-    STARTUP_TIMEOUT = "start-up timeout"
+    NCCL = "nccl"
+    DRAFTER_MISMATCH = "drafter_mismatch"
+    UNSUPPORTED_FLAG = "unsupported_flag"
+    STARTUP_TIMEOUT = "startup_timeout"
     CRASH = "crash"
     HANG = "hang"
     IDENTITY = "identity"
@@ -25,7 +25,7 @@ class FailureClass(StrEnum):
 
 # The first class with a match wins: what is more specific, or comes earlier in the chain of causes, stands first.
 _PATTERNS: Final[tuple[tuple[FailureClass, re.Pattern[str]], ...]] = tuple(
-    (failure_class, re.compile("|".join(alternatives)))
+    (failure_class, re.compile("|".join(alternatives), re.MULTILINE))
     for failure_class, alternatives in (
         (
             FailureClass.OUT_OF_MEMORY,
@@ -65,11 +65,11 @@ _PATTERNS: Final[tuple[tuple[FailureClass, re.Pattern[str]], ...]] = tuple(
             FailureClass.DRAFTER_MISMATCH,
             (
                 r"size mismatch for .*(?:copying a param|checkpoint)",
-                r"DFLASH (?:requires draft|target_layer_ids|dflash_config|draft)",
+                r"DFLASH\b.*(?:mismatch|out-of-range|outside the target|requires draft|must (?:be|contain))",
                 r"Draft(?:er)?\b.*(?:does not match|mismatch|differs)",
                 r"draft.*\b(?:hidden|vocab(?:ulary)?|block)[ _]size\b.*(?:match|differ)",
                 r"requires setting --speculative-draft-model-path",
-                r"Sizes of tensors must match except in dimension",
+                r"/speculative/[\s\S]*(?:Sizes of tensors must match|shapes cannot be multiplied)",
                 r"has no attribute '(?:set_embed|hot_token_id|set_embed_and_head)'",
             ),
         ),
@@ -86,7 +86,7 @@ _PATTERNS: Final[tuple[tuple[FailureClass, re.Pattern[str]], ...]] = tuple(
     )
 )
 
-_TELLING_LINE = re.compile(
+_ERROR_LINE = re.compile(
     r"^\s*(?:\[[^\]]*\]\s*)?(?:[\w.]+\.)?\w*(?:Error|Exception)\b.*|.*\berror:.*|.*Segmentation fault.*"
 )
 
@@ -100,7 +100,7 @@ def classify(log_tail: str, exit_code: int | None, *, timed_out: bool = False, h
     if hung:
         return FailureClass.HANG
     for failure_class, pattern in _PATTERNS:
-        if any(pattern.search(line) for line in log_tail.splitlines()):
+        if pattern.search(log_tail):
             return failure_class
     if timed_out and exit_code is None:
         return FailureClass.STARTUP_TIMEOUT
@@ -110,10 +110,9 @@ def classify(log_tail: str, exit_code: int | None, *, timed_out: bool = False, h
 def telling_line(log_tail: str, failure_class: FailureClass) -> str | None:
     """Find the line of the log that says most: the first of the class's own, else the last that names an error."""
     lines = [line.strip() for line in log_tail.splitlines() if line.strip()]
-    for name, pattern in _PATTERNS:
-        if name == failure_class:
-            return next((line for line in lines if pattern.search(line)), None)
-    return next((line for line in reversed(lines) if _TELLING_LINE.match(line)), None)
+    own = (pattern for name, pattern in _PATTERNS if name == failure_class)
+    of_the_class = next((line for pattern in own for line in lines if pattern.search(line)), None)
+    return of_the_class or next((line for line in reversed(lines) if _ERROR_LINE.match(line)), None)
 
 
 def describe_exit(exit_code: int | None) -> str:

@@ -129,7 +129,7 @@ def choose_block(
     """Choose a block of tp devices none of which is busy; None when there is none now.
 
     In this order: the fewest servers to stop; the block that the session had before; servers unused for longest;
-    the fullest NUMA node and neighbourhood, so that large aligned blocks stay whole; the lowest index.
+    the smallest free neighbourhood, so that large aligned blocks stay whole; the fullest NUMA node; the lowest index.
     Raises LeaseError when the node has fewer than tp devices.
     """
     if tp > len(devices):
@@ -157,21 +157,27 @@ def _preference(
         len(evicted),
         {device.index for device in block} != set(previous),
         max((servers[session][1] for session in evicted), default=0.0),
-        _unoccupied(_numa_group_of(block, devices), occupancy),
-        _unoccupied(_enclosing_pair(block, devices), occupancy),
+        _free_neighbourhood(block, devices, occupancy),
+        _free_in_numa_node(block, devices, occupancy),
         block[0].index,
     )
 
 
-def _numa_group_of(block: Block, devices: Sequence[GpuDevice]) -> list[GpuDevice]:
-    return [device for device in devices if device.numa_node == block[0].numa_node]
+def _free_neighbourhood(block: Block, devices: Sequence[GpuDevice], occupancy: Occupancy) -> int:
+    """Size of the largest unoccupied aligned block around this one: what taking it would break up."""
+    size = width = len(block)
+    while (width := 2 * width) <= len(devices):
+        around = next((wide for wide in aligned_blocks(devices, width) if set(block) <= set(wide)), None)
+        if around is None or _count_free(around, occupancy) < width:
+            break
+        size = width
+    return size
 
 
-def _enclosing_pair(block: Block, devices: Sequence[GpuDevice]) -> Sequence[GpuDevice]:
-    pairs = (pair for pair in aligned_blocks(devices, 2 * len(block)) if set(block) <= set(pair))
-    return next(pairs, block)
+def _free_in_numa_node(block: Block, devices: Sequence[GpuDevice], occupancy: Occupancy) -> int:
+    return _count_free([device for device in devices if device.numa_node == block[0].numa_node], occupancy)
 
 
-def _unoccupied(devices: Sequence[GpuDevice], occupancy: Occupancy) -> int:
+def _count_free(devices: Sequence[GpuDevice], occupancy: Occupancy) -> int:
     idle = {index for held, _ in (occupancy.idle_servers or {}).values() for index in held}
     return sum(device.index not in occupancy.busy and device.index not in idle for device in devices)

@@ -156,6 +156,8 @@ def _server_death_explained(run: RunContext, state: ServerState) -> Iterator[Non
     except Exception as error:
         end = _find_end(run, state)
         if end is None:
+            if getattr(error, "failure_class", None) == FailureClass.HANG:
+                stop_server(run, state)  # it may look healthy and still never generate again
             raise
         failure_class = end.failure_class or FailureClass.CRASH
         message = f"{state.session}: {end.reason} ({failure_class}); log: {state.log_path}"

@@ -31,6 +31,7 @@ class Handler(BaseHTTPRequestHandler):
         """Keep the log for what tests look for."""
 
     def reply(self, status: int, body: object) -> None:
+        """Send JSON."""
         text = json.dumps(body).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
@@ -39,6 +40,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def do_GET(self) -> None:
+        """Answer, or misbehave when asked to."""
         url = urlparse(self.path)
         if url.path == "/exit":
             os._exit(int(parse_qs(url.query)["code"][0]))
@@ -56,6 +58,7 @@ class Handler(BaseHTTPRequestHandler):
             self.reply(200, {})
 
     def do_POST(self) -> None:
+        """Generate as many tokens as asked for, less what the flags leave out."""
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         if hanging.is_set():
             time.sleep(3600)

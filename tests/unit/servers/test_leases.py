@@ -11,22 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from draftbench.errors import LeaseError, ServerError
+from draftbench.errors import LeaseError, MeasurementError, ServerError
 from draftbench.servers import server_state
 from draftbench.servers.leases import is_warm, lease, list_servers, main, mark_warm, stop_all
 from draftbench.servers.ports import take_port
 from draftbench.servers.probe import request_json
 from draftbench.servers.processes import ProcessIdentity, wait_until
 from draftbench.servers.server_spec import RunContext
+from tests.unit.servers.local_node import Node, SpecFactory, gpu_indices
 
 PROJECT_ROOT = Path(__file__).resolve().parents[3]
 
 
-def gpu_indices(state):
-    return [device.index for device in state.gpus]
-
-
-def test_a_server_is_reused_by_the_next_lease(node, run, make_spec):
+def test_a_server_is_reused_by_the_next_lease(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """Two leases of one spec see one instance; the second does not wait for a start."""
     with lease(make_spec("ar"), run) as first:
         assert first.neighbours == ()
@@ -36,7 +33,7 @@ def test_a_server_is_reused_by_the_next_lease(node, run, make_spec):
     assert [state.session for state in list_servers(run)] == ["ar"]
 
 
-def test_a_changed_spec_hash_starts_a_new_instance(node, run, make_spec):
+def test_a_changed_spec_hash_starts_a_new_instance(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A server of other settings is never reused, whatever its session is called."""
     with lease(make_spec("ar", spec_hash="h1"), run) as first:
         pass
@@ -45,7 +42,7 @@ def test_a_changed_spec_hash_starts_a_new_instance(node, run, make_spec):
     assert not first.server.is_alive()
 
 
-def test_a_cpu_session_evicts_the_idle_one(node, run, make_spec):
+def test_a_cpu_session_evicts_the_idle_one(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """CPU sessions hold all units, so the second stops the first, and it has no neighbour."""
     with lease(make_spec("ar"), run) as first:
         assert gpu_indices(first) == [0, 1]
@@ -55,7 +52,7 @@ def test_a_cpu_session_evicts_the_idle_one(node, run, make_spec):
     assert [state.session for state in list_servers(run)] == ["dflash"]
 
 
-def test_two_tp4_sessions_take_disjoint_numa_halves(node, run, make_spec):
+def test_two_tp4_sessions_take_disjoint_numa_halves(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """Eight GPUs in two NUMA nodes: each TP4 gets one node, and knows the other as its neighbour."""
     with lease(make_spec("a", device="cuda", tp=4), run) as a, lease(make_spec("b", device="cuda", tp=4), run) as b:
         assert gpu_indices(a) == [0, 1, 2, 3]
@@ -66,7 +63,7 @@ def test_two_tp4_sessions_take_disjoint_numa_halves(node, run, make_spec):
     assert environment["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
 
 
-def test_tp8_evicts_everything_idle(node, run, make_spec):
+def test_tp8_evicts_everything_idle(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A TP8 session runs alone: it stops both idle TP4 servers and holds all GPUs."""
     with lease(make_spec("a", device="cuda", tp=4), run), lease(make_spec("b", device="cuda", tp=4), run):
         pass
@@ -75,7 +72,7 @@ def test_tp8_evicts_everything_idle(node, run, make_spec):
         assert c.neighbours == ()
 
 
-def test_idle_small_sessions_do_not_block_an_aligned_tp4(node, run, make_spec):
+def test_idle_small_sessions_do_not_block_an_aligned_tp4(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A busy TP2 on one half, an idle TP2 on the other: TP4 evicts the idle one and gets a whole half."""
     devices = {"device": "cuda", "tp": 2}
     with lease(make_spec("a", **devices), run) as a, lease(make_spec("b", **devices), run) as b:
@@ -88,7 +85,7 @@ def test_idle_small_sessions_do_not_block_an_aligned_tp4(node, run, make_spec):
         assert not c.server.is_alive()
 
 
-def test_a_restarted_session_prefers_its_old_block(node, run, make_spec):
+def test_a_restarted_session_prefers_its_old_block(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """After its server was stopped, a session comes back to the GPUs that it had, although lower ones are free."""
     with lease(make_spec("a", device="cuda", tp=4), run), lease(make_spec("b", device="cuda", tp=4), run) as before:
         pass
@@ -97,14 +94,16 @@ def test_a_restarted_session_prefers_its_old_block(node, run, make_spec):
         assert gpu_indices(after) == gpu_indices(before) == [4, 5, 6, 7]
 
 
-def test_an_exclusive_session_holds_every_gpu_but_sees_its_block(node, run, make_spec):
+def test_an_exclusive_session_holds_every_gpu_but_sees_its_block(
+    node: Node, run: RunContext, make_spec: SpecFactory
+) -> None:
     """With exclusive packing nothing runs beside a TP2 server, which still gets two GPUs only."""
     with lease(make_spec("a", device="cuda", tp=2, exclusive=True), run) as a:
         assert gpu_indices(a) == [0, 1]
         assert len(a.held) == 8
 
 
-def test_cells_of_one_session_come_one_after_the_other(node, run, make_spec):
+def test_cells_of_one_session_come_one_after_the_other(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A second job of the session waits until the first has given the server back."""
     order: list[str] = []
     entered = threading.Event()
@@ -123,45 +122,45 @@ def test_cells_of_one_session_come_one_after_the_other(node, run, make_spec):
     assert order == ["first out", "second in"]
 
 
-def test_a_server_that_dies_at_startup_is_noticed_at_once(node, run, make_spec):
+def test_a_server_that_dies_at_startup_is_noticed_at_once(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """The error names the class and carries the log's line, long before the ready timeout; all is free again."""
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     spec = make_spec("ar", "--dies-at-startup", line, ready_timeout_s=600.0)
     with pytest.raises(ServerError) as caught, lease(spec, run):
         pass
-    assert caught.value.failure_class == "out of memory"
+    assert caught.value.failure_class == "out_of_memory"
     assert line in caught.value.log_tail
     assert "exited with code 3 during start-up" in str(caught.value)
     assert "\n" not in str(caught.value)
     assert node.is_clean()
 
 
-def test_a_server_that_never_gets_healthy_times_out(node, run, make_spec):
+def test_a_server_that_never_gets_healthy_times_out(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """The class is the start-up timeout, and the server is stopped."""
     with pytest.raises(ServerError) as caught, lease(make_spec("ar", "--never-healthy", ready_timeout_s=0.5), run):
         pass
-    assert caught.value.failure_class == "start-up timeout"
+    assert caught.value.failure_class == "startup_timeout"
     assert node.is_clean()
 
 
-def test_readiness_wants_the_tokens_asked_for(node, run, make_spec):
+def test_readiness_wants_the_tokens_asked_for(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A server that is healthy but generates one token too few is not ready."""
     with pytest.raises(ServerError, match="gave 3 tokens, not the 4"), lease(make_spec("ar", "--short-by", "1"), run):
         pass
     assert node.is_clean()
 
 
-def test_another_server_than_planned_is_refused(node, run, make_spec):
+def test_another_server_than_planned_is_refused(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """Keys of /server_info that differ are named, nested ones by their dotted key."""
     expected = {"version": "minimal", "graphs.decode.max_bs": 16}
-    with pytest.raises(ServerError, match="graphs.decode.max_bs is 8, planned 16") as caught:
-        with lease(make_spec("ar", expected_info=expected), run):
-            pass
+    spec = make_spec("ar", expected_info=expected)
+    with pytest.raises(ServerError, match=r"graphs\.decode\.max_bs is 8, planned 16") as caught, lease(spec, run):
+        pass
     assert caught.value.failure_class == "identity"
     assert node.is_clean()
 
 
-def test_a_program_that_is_not_there_is_one_clear_line(node, run, make_spec):
+def test_a_program_that_is_not_there_is_one_clear_line(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A wrong interpreter path in the config does not end in a traceback."""
     spec = make_spec("ar").model_copy(update={"command": ("/nowhere/python", "--port", "{port}")})
     with pytest.raises(LeaseError, match="/nowhere/python cannot be started"), lease(spec, run):
@@ -169,11 +168,14 @@ def test_a_program_that_is_not_there_is_one_clear_line(node, run, make_spec):
     assert node.is_clean()
 
 
-def test_the_death_of_the_server_explains_the_failed_request(node, run, make_spec):
+def test_the_death_of_the_server_explains_the_failed_request(
+    node: Node, run: RunContext, make_spec: SpecFactory
+) -> None:
     """A job whose request broke gets the server's end as the error, and the next lease a new, cold instance."""
-    with pytest.raises(ServerError, match="exited with code 7 while ready") as caught, lease(make_spec("ar"), run) as a:
+    with lease(make_spec("ar"), run) as a:
         mark_warm(run, a)
         assert is_warm(run, a)
+    with pytest.raises(ServerError, match="exited with code 7 while ready") as caught, lease(make_spec("ar"), run):
         request_json(a.port, "GET", "/exit?code=7")
     assert caught.value.failure_class == "crash"
     assert isinstance(caught.value.__cause__, http.client.HTTPException | OSError)
@@ -182,24 +184,36 @@ def test_the_death_of_the_server_explains_the_failed_request(node, run, make_spe
         assert not is_warm(run, b)
 
 
-def test_an_error_of_the_job_itself_stays_what_it_is(node, run, make_spec):
+def test_an_error_of_the_job_itself_stays_what_it_is(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """A failing job leaves a living server alone."""
     with pytest.raises(ZeroDivisionError), lease(make_spec("ar"), run) as state:
         raise ZeroDivisionError
     assert state.server.is_alive()
 
 
-def test_a_hung_server_is_found_and_stopped(node, run, make_spec):
+def test_a_hung_server_is_found_and_stopped(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """No progress for the hang timeout and no answer to a probe: class hang, server gone although it has the pid."""
     spec = make_spec("ar", hang_timeout_s=0.4)
-    with pytest.raises(ServerError, match="hangs") as caught, lease(spec, run) as state:
-        request_json(state.port, "GET", "/hang")
-        assert wait_until(lambda: not state.server.is_alive(), 20.0)
-        raise TimeoutError
+
+    def job() -> None:
+        with lease(spec, run) as state:
+            request_json(state.port, "GET", "/hang")
+            assert wait_until(lambda: not state.server.is_alive(), 20.0)
+            raise TimeoutError
+
+    with pytest.raises(ServerError, match="hangs") as caught:
+        job()
     assert caught.value.failure_class == "hang"
 
 
-def test_a_silent_but_answering_server_is_left_alone(node, run, make_spec):
+def test_a_hang_that_the_client_found_ends_the_server(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
+    """The client's own verdict stays the error; a server that never generates again is not left for the next cell."""
+    with pytest.raises(MeasurementError), lease(make_spec("ar"), run) as state:
+        raise MeasurementError("no token on any stream", "hang")
+    assert not state.server.is_alive()
+
+
+def test_a_silent_but_answering_server_is_left_alone(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """Without a note of progress the keeper asks the server; an answer is proof of life."""
     spec = make_spec("ar", hang_timeout_s=0.2)
     with lease(spec, run) as state:
@@ -209,7 +223,7 @@ def test_a_silent_but_answering_server_is_left_alone(node, run, make_spec):
         assert state.server.is_alive()
 
 
-def test_an_unused_server_stops_after_its_idle_timeout(node, run, make_spec):
+def test_an_unused_server_stops_after_its_idle_timeout(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """In use it is kept beyond the timeout; given back, it ends by itself."""
     with lease(make_spec("ar", idle_timeout_s=0.6), run) as state:
         time.sleep(1.2)
@@ -218,7 +232,7 @@ def test_an_unused_server_stops_after_its_idle_timeout(node, run, make_spec):
     assert server_state.read_state(run, "ar") is None
 
 
-def test_stop_all_leaves_no_process_lock_or_port(node, run, make_spec):
+def test_stop_all_leaves_no_process_lock_or_port(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """Also where the server ignores TERM and has a child that left its session."""
     with lease(make_spec("ar", "--ignores-term", "--setsid-child"), run) as state:
         assert len(node.servers_of_this_node()) == 3
@@ -226,7 +240,9 @@ def test_stop_all_leaves_no_process_lock_or_port(node, run, make_spec):
     assert node.is_clean(state)
 
 
-def test_the_command_line_lists_and_stops(node, run, make_spec, capsys):
+def test_the_command_line_lists_and_stops(
+    node: Node, run: RunContext, make_spec: SpecFactory, capsys: pytest.CaptureFixture[str]
+) -> None:
     """`list` prints one line a server, `stop-all` ends them."""
     with lease(make_spec("ar"), run) as state:
         pass
@@ -236,7 +252,7 @@ def test_the_command_line_lists_and_stops(node, run, make_spec, capsys):
     assert node.is_clean(state)
 
 
-def test_the_death_of_the_run_ends_its_servers(node, run, make_spec):
+def test_the_death_of_the_run_ends_its_servers(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """SIGKILL of Snakemake: keepers see it, and nothing is left."""
     with lease(make_spec("ar", "--setsid-child"), run) as state:
         pass
@@ -244,7 +260,7 @@ def test_the_death_of_the_run_ends_its_servers(node, run, make_spec):
     assert wait_until(lambda: node.is_clean(state), 20.0)
 
 
-def test_a_job_of_a_dead_run_starts_nothing(node, run, make_spec):
+def test_a_job_of_a_dead_run_starts_nothing(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """An orphaned job that comes too late is refused."""
     node.kill_main(run)
     with pytest.raises(LeaseError, match="gone"), lease(make_spec("ar"), run):
@@ -252,7 +268,9 @@ def test_a_job_of_a_dead_run_starts_nothing(node, run, make_spec):
     assert node.is_clean()
 
 
-def test_the_death_of_the_run_ends_a_server_that_is_starting(node, run, make_spec):
+def test_the_death_of_the_run_ends_a_server_that_is_starting(
+    node: Node, run: RunContext, make_spec: SpecFactory
+) -> None:
     """A run killed while its server loads leaves nothing either."""
     killer = threading.Timer(0.6, node.kill_main, [run])
     killer.start()
@@ -262,7 +280,7 @@ def test_the_death_of_the_run_ends_a_server_that_is_starting(node, run, make_spe
     assert node.is_clean()
 
 
-def test_a_killed_keeper_takes_its_server_along(node, run, make_spec):
+def test_a_killed_keeper_takes_its_server_along(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """SIGKILL of the keeper: the kernel kills the server; the next lease reaps what left its session."""
     with lease(make_spec("ar", "--ignores-term", "--setsid-child"), run) as first:
         pass
@@ -275,15 +293,19 @@ def test_a_killed_keeper_takes_its_server_along(node, run, make_spec):
     assert node.is_clean(first, second)
 
 
-def test_a_killed_keeper_explains_the_failed_request(node, run, make_spec):
+def test_a_killed_keeper_explains_the_failed_request(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """The job that used the server hears that its keeper was killed."""
-    with pytest.raises(ServerError, match="keeper was killed"), lease(make_spec("ar"), run) as state:
-        state.keeper.send(signal.SIGKILL)
-        wait_until(lambda: not state.server.is_alive(), 20.0)
-        raise ConnectionError
+
+    def job() -> None:
+        with lease(make_spec("ar"), run) as state:
+            state.keeper.send(signal.SIGKILL)
+            raise ConnectionError
+
+    with pytest.raises(ServerError, match="keeper was killed"):
+        job()
 
 
-def test_another_run_reaps_what_a_killed_run_left(node, make_spec):
+def test_another_run_reaps_what_a_killed_run_left(node: Node, make_spec: SpecFactory) -> None:
     """Run and keeper both killed: a child that left its session still holds the GPUs' locks until the next run."""
     first_run, second_run = node.start_run(), node.start_run()
     keeps_locks = make_spec("ar").model_copy(update={"command": _server_with_lock_holding_child(make_spec)})
@@ -299,12 +321,12 @@ def test_another_run_reaps_what_a_killed_run_left(node, make_spec):
     assert node.is_clean(first, second)
 
 
-def _server_with_lock_holding_child(make_spec) -> tuple[str, ...]:
+def _server_with_lock_holding_child(make_spec: SpecFactory) -> tuple[str, ...]:
     plain = make_spec("ar").command
     return ("bash", "-c", 'setsid sleep 3602 & exec "$@"', "bash", *plain)
 
 
-def test_a_killed_server_is_restarted_by_the_next_lease(node, run, make_spec):
+def test_a_killed_server_is_restarted_by_the_next_lease(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """SIGKILL of the server between two cells costs a restart, nothing else."""
     with lease(make_spec("ar"), run) as first:
         pass
@@ -324,7 +346,7 @@ with lease(spec, RunContext.from_environment()) as state:
 """
 
 
-def test_a_killed_job_gives_its_server_back(node, run, make_spec):
+def test_a_killed_job_gives_its_server_back(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """SIGKILL of a job frees the server for the next cell at once, and the server lives on."""
     spec = make_spec("ar")
     job = subprocess.Popen(
@@ -342,18 +364,21 @@ def test_a_killed_job_gives_its_server_back(node, run, make_spec):
         assert state.instance_id == instance
 
 
-def test_two_runs_share_a_node_but_no_server(node, make_spec):
+def test_two_runs_share_a_node_but_no_server(node: Node, make_spec: SpecFactory) -> None:
     """A second run waits for the GPUs, and past its timeout says who holds them."""
     first_run, second_run = node.start_run(), node.start_run()
-    with lease(make_spec("ar"), first_run):
-        with pytest.raises(LeaseError, match=r"GPU 0, 1 still held after 0.3 s by ar"):
-            with lease(make_spec("dflash", lease_timeout_s=0.3), second_run):
-                pass
+    impatient = make_spec("dflash", lease_timeout_s=0.3)
+    with (
+        lease(make_spec("ar"), first_run),
+        pytest.raises(LeaseError, match=r"GPU 0, 1 still held after 0\.3 s by ar"),
+        lease(impatient, second_run),
+    ):
+        pass
     assert list_servers(second_run) == []
     assert [state.session for state in list_servers(first_run)] == ["ar"]
 
 
-def test_a_second_run_goes_on_when_the_first_is_done(node, make_spec):
+def test_a_second_run_goes_on_when_the_first_is_done(node: Node, make_spec: SpecFactory) -> None:
     """Waiting for another run's GPUs ends with the lease once that run stops its servers."""
     first_run, second_run = node.start_run(), node.start_run()
     with lease(make_spec("ar"), first_run):
@@ -365,7 +390,7 @@ def test_a_second_run_goes_on_when_the_first_is_done(node, make_spec):
     stopper.join()
 
 
-def test_a_configured_port_in_use_is_one_clear_line(node, run, make_spec):
+def test_a_configured_port_in_use_is_one_clear_line(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """The message names the port and the key; nothing is left held."""
     port, lock = take_port(node.locks)
     with pytest.raises(LeaseError, match=f"port {port} is in use.*`port`"), lease(make_spec("ar", port=port), run):
@@ -374,7 +399,7 @@ def test_a_configured_port_in_use_is_one_clear_line(node, run, make_spec):
     assert node.is_clean()
 
 
-def test_sessions_of_one_run_can_share_a_configured_port(node, run, make_spec):
+def test_sessions_of_one_run_can_share_a_configured_port(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """An idle server that has the configured port is stopped, also when it sits on other GPUs."""
     port, lock = take_port(node.locks)
     lock.release()
@@ -385,13 +410,15 @@ def test_sessions_of_one_run_can_share_a_configured_port(node, run, make_spec):
         assert not a.server.is_alive()
 
 
-def test_too_few_gpus_is_refused_before_anything_starts(make_spec):
+def test_too_few_gpus_is_refused_before_anything_starts(make_spec: SpecFactory) -> None:
     """Tensor parallelism beyond the inventory is one line."""
     with pytest.raises(LeaseError, match="tensor parallelism 16 needs 16 GPUs, but 8"):
         make_spec("a", device="cuda", tp=16)
 
 
-def test_the_threads_of_a_job_do_not_reach_the_server(node, run, make_spec, monkeypatch):
+def test_the_threads_of_a_job_do_not_reach_the_server(
+    node: Node, run: RunContext, make_spec: SpecFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Snakemake sets OMP_NUM_THREADS for each job; the server sees the engine entry's value or none."""
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     monkeypatch.setenv("MKL_NUM_THREADS", "1")
@@ -404,7 +431,7 @@ def test_the_threads_of_a_job_do_not_reach_the_server(node, run, make_spec, monk
     assert environment["CUDA_VISIBLE_DEVICES"] == ""
 
 
-def test_a_run_is_named_by_its_environment(run):
+def test_a_run_is_named_by_its_environment(run: RunContext) -> None:
     """What the Snakefile sets is read back by a job; a job without it is refused."""
     assert RunContext.from_environment(run.to_environment()) == run
     with pytest.raises(LeaseError, match="DRAFTBENCH_STATE not set"):
