@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from draftbench.checkpoint_files import model_identity
 from draftbench.config import Arm, ExperimentConfig
 from draftbench.errors import PlanError
 from draftbench.hardware import Inventory, device_identity, runs_on
-from draftbench.checkpoint_files import model_identity
 from draftbench.models import ModelFacts
 from draftbench.servers.flags import embedded_command, sglang_command
 from draftbench.servers.gpu_blocks import GpuDevice, pseudo_devices

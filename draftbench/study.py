@@ -4,23 +4,23 @@ Rules ask this object and nothing else; opening it starts no server and touches 
 """
 
 import functools
-import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from draftbench.config import Arm, ExperimentConfig, load_config
-from draftbench.errors import PlanError
-from draftbench.latex_report import tex_engine
+from draftbench.config import ExperimentConfig, load_config
 from draftbench.layout import Layout
-from draftbench.matrix import Matrix, Session, digest, expand
-from draftbench.plan import Plan, build_plan, fit_budget, refuse
+from draftbench.matrix import Cell, Matrix, Session, digest, expand
+from draftbench.plan import Plan, build_plan, check_study, fit_budget, refuse
 from draftbench.plan.availability import check_units
 from draftbench.plan.inputs import PlanInputs, read_inputs
+from draftbench.plan.ledger import read_ledger
 from draftbench.session_specs import SessionSpecs, read_self_test
 from draftbench.tables import TABLES
+from draftbench.tex_program import tex_program
 from draftbench.workload_plan import PlannedWorkloads
 
 AGGREGATE_TABLES = ("requests", "cells", "failures", "deviations")
@@ -31,7 +31,6 @@ PRIORITY_STEP = 10
 class Study:
     """What is measured here, in which order, with what, and where it lies."""
 
-    config: ExperimentConfig
     config_file: Path
     project: Path
     units: int
@@ -50,10 +49,24 @@ class Study:
         `gpus` are the units that Snakemake was given, None = all the machine has.
         `measuring` says whether sessions may have to run; analysis alone is never refused for too few GPUs.
         """
-        wanted = load_config(config_file, overrides)
-        inputs = read_inputs(wanted, project, config_file.name)
-        ledger = read_ledger(project, wanted.experiment)
-        raise NotImplementedError
+        wanted = read_inputs(load_config(config_file, overrides), project, config_file.name)
+        check_study(wanted)
+        ledger = read_ledger(project, Layout.of(wanted.config.experiment))
+        decision = fit_budget(wanted, ledger)
+        inputs = replace(wanted, config=decision.config)
+        specs = SessionSpecs(inputs.config, project, inputs.inventory, inputs.drafter, read_self_test(project))
+        workloads = PlannedWorkloads.of(inputs.config, project)
+        matrix = expand(inputs.config, workloads.test_keys, specs.spec, partial(refuse, inputs), ledger)
+        plan = build_plan(inputs, matrix, decision, digest(wanted.config.model_dump(mode="json"), 64))
+        study = cls(config_file, project, _usable_units(inputs, gpus), inputs, specs, workloads, matrix, plan)
+        if measuring:
+            study.require_units()
+        return study
+
+    @property
+    def config(self) -> ExperimentConfig:
+        """The config that was decided on; the time budget may have taken blocks or concurrencies from it."""
+        return self.inputs.config
 
     @property
     def layout(self) -> Layout:
@@ -105,7 +118,7 @@ class Study:
     def report_files(self) -> list[str]:
         """The report; the PDF only where something can make one."""
         files = [self.layout.report_html, self.layout.report_tex]
-        return [path.as_posix() for path in (*files, *([self.layout.report_pdf] if tex_engine() else []))]
+        return [path.as_posix() for path in (*files, *([self.layout.report_pdf] if tex_program() else []))]
 
     @property
     def prose(self) -> list[str]:
@@ -179,22 +192,11 @@ class Study:
         return {session.key: session for session in self.matrix.sessions}
 
     @functools.cached_property
-    def _cells(self) -> dict[tuple[str, str], Any]:
+    def _cells(self) -> dict[tuple[str, str], Cell]:
         return {(cell.session, cell.key): cell for cell in self.matrix.cells}
 
 
-def read_ledger(project: Path, experiment: str) -> dict[int, Sequence[str]]:
-    """Arms by block, as the last run of this experiment planned them; empty before the first."""
-    path = project / Layout.of(experiment).ledger
-    if not path.is_file():
-        return {}
-    try:
-        return {int(block): tuple(arms) for block, arms in json.loads(path.read_text()).items()}
-    except (ValueError, AttributeError, TypeError):
-        raise PlanError(f"{path}: is no list of blocks; delete it to plan the blocks afresh") from None
-
-
-def usable_units(inputs: PlanInputs, granted: int | None) -> int:
+def _usable_units(inputs: PlanInputs, granted: int | None) -> int:
     """Units that sessions may hold: what Snakemake was given, never more GPUs than there are."""
     if inputs.device == "cpu":
         return granted or 1

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from draftbench.checkpoint_files import model_identity
 from draftbench.config import ExperimentConfig, WorkloadConfig
 from draftbench.errors import ConfigError
-from draftbench.checkpoint_files import model_identity
 from draftbench.workloads.definitions import SOURCE_SETS, WorkloadDefinition, definition_digest
 from draftbench.workloads.templates import template_digest
 
@@ -77,5 +77,5 @@ def _own_file_digest(workload: WorkloadConfig, project: Path, name: str) -> str 
         return None
     path = project / workload.path
     if not path.is_file():
-        raise ConfigError(f"workloads.{name}.path: {workload.path} does not exist; it is relative to the project folder")
+        raise ConfigError(f"workloads.{name}.path: {workload.path} does not exist (relative to the project)")
     return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -20,15 +20,14 @@ def open_study():
     """One line and exit code 1 for a mistake in the config, instead of Snakemake's traceback."""
     settings = workflow.config_settings
     files = list(settings.configfiles) or [Path(workflow.basedir) / "config.yaml"]
-    granted = workflow.global_resources.get("gpus")
-    targets = set(workflow.dag_settings.targets)
+    granted = workflow.global_resources["gpus"].value if "gpus" in workflow.global_resources else None
     try:
         return Study.open(
             config_file=Path(files[-1]),
             overrides=dict(settings.config),
             project=Path(workflow.basedir),
-            gpus=None if granted is None else int(getattr(granted, "value", granted)),
-            measuring=not targets or not targets <= ANALYSIS,
+            gpus=granted,
+            measuring=not ANALYSIS & set(sys.argv[1:]),  # targets are not known to the workflow yet
         )
     except DraftbenchError as error:
         print(f"draftbench: {error}", file=sys.stderr)
