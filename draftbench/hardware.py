@@ -24,6 +24,7 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 """nvidia-smi underlines its table head even when it writes to a file."""
 
 _NVIDIA_SMI_SECONDS = 60.0
+_MEMORY_STEP = 64 * MIB
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def parse_cpuinfo(text: str) -> tuple[str | None, int, tuple[str, ...]]:
     fields = [(key.strip(), value.strip()) for key, colon, value in lines if colon]
     model = next((value for key, value in fields if key in ("model name", "Model", "CPU part")), None)
     flags = next((value.split() for key, value in fields if key in ("flags", "Features")), [])
-    cores = sum(key == "processor" for key, _ in fields)
+    cores = sum(key == "processor" for key, _ in fields) or os.cpu_count() or 1
     return model, cores, tuple(flag for flag in _REPORTED_FEATURES if flag in flags)
 
 
@@ -266,10 +267,12 @@ def _nvidia_smi(*arguments: str) -> str:
 
 
 def _memory_limit(total: int | None) -> int | None:
+    """Memory that this process may use; rounded down, since MemTotal moves a little from boot to boot."""
     limit = _read(Path("/sys/fs/cgroup/memory.max")).strip()
-    if total is None or not limit.isdigit():
-        return total
-    return min(total, int(limit))
+    if total is None:
+        return None
+    usable = min(total, int(limit)) if limit.isdigit() else total
+    return usable - usable % _MEMORY_STEP
 
 
 def _read(path: Path) -> str:

@@ -266,6 +266,8 @@ def _finish(name: str, origin: str, facts: dict[str, Fact], warnings: Sequence[s
         lambda layers, heads, width: 2 * layers * heads * width * CACHE_BYTES,
         f"2 x attention layers x KV heads x head size x {CACHE_BYTES} B",
     )
+    if facts["recurrent_state_bytes"].value is None and facts["recurrent_layers"].value == 0:
+        facts["recurrent_state_bytes"] = Fact(0, "no recurrent layers")
     derive(
         "bytes_per_parameter", ("weight_bytes", "parameters"), lambda size, count: size / count, "weights / parameters"
     )

@@ -1,18 +1,17 @@
 """bench-plan.md: the plan to read and approve before hours of GPU time are spent."""
 
-from collections.abc import Iterable, Sequence
+from typing import Any
 
-from draftbench.hardware import GIB
 from draftbench.labels import arm_label, workload_label
 from draftbench.plan.budget import minutes
-from draftbench.plan.document import MemorySum, Plan, PlannedModel, SpanSeconds
+from draftbench.plan.content import Plan, SpanSeconds
+from draftbench.plan.markdown_node import hardware_section, memory_section, models_section
+from draftbench.plan.markdown_table import Row, table
 from draftbench.plan.power import CONVERSATION_SD, LAUNCH_SD, MOST_BLOCKS, Power, familywise_level, power_of
 from draftbench.workloads.schema import Manifest
 
 USEFUL_HALF_WIDTH = 1.0
 """An interval wider than +-100 % is shown as none."""
-
-Row = Sequence[object]
 
 DEVIATIONS = """\
 Whatever differs from this plan is listed in the report under "Deviations": cells that were not measured or failed,
@@ -30,12 +29,13 @@ def render_markdown(plan: Plan, manifests: dict[str, Manifest] | None = None) ->
         f"**Question.** {plan.question}",
         _summary(plan),
         _warnings(plan),
-        "## Hardware\n\n" + _hardware(plan),
-        "## Models\n\n" + _models(plan),
+        "## Hardware\n\n" + hardware_section(plan),
+        "## Models\n\n" + models_section(plan),
+        "## Arms\n\n" + _arms(plan),
         "## Workloads\n\n" + _workloads(plan, manifests or {}),
         "## Matrix\n\n" + _matrix(plan),
         "## Refused\n\n" + _refusals(plan),
-        "## Memory\n\n" + _memory(plan),
+        "## Memory\n\n" + memory_section(plan),
         "## Duration\n\n" + _duration(plan),
         "## Hypotheses\n\n" + _hypotheses(plan),
         "## Statistics\n\n" + _statistics(plan),
@@ -43,27 +43,6 @@ def render_markdown(plan: Plan, manifests: dict[str, Manifest] | None = None) ->
         f"Plan {plan.plan_sha256[:16]}, config {plan.config_sha256[:16]}, measurement protocol {plan.protocol}.",
     )
     return "\n\n".join(section for section in sections if section) + "\n"
-
-
-def table(head: Sequence[str], rows: Iterable[Row]) -> str:
-    """Render a Markdown table; None = unknown."""
-    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
-    lines += ["| " + " | ".join(_cell(value) for value in row) + " |" for row in rows]
-    return "\n".join(lines)
-
-
-def _cell(value: object) -> str:
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, int):
-        return f"{value:,}" if value >= 10_000 else str(value)
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, tuple):
-        return ", ".join(str(item) for item in value) or "none"
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def _summary(plan: Plan) -> str:
@@ -94,90 +73,29 @@ def _sentence(text: str) -> str:
     return text[:1].upper() + text[1:] + ("" if text.endswith(".") else ".")
 
 
-def _hardware(plan: Plan) -> str:
-    node = plan.hardware
-    rows: list[Row] = [("inventory", f"{node['origin']}: {node['source']}")]
-    if node["cpu_model"]:
-        rows.append(("CPU", f"{node['cpu_model']}, {node['cpu_cores']} logical cores"))
-        rows.append(("CPU features", tuple(node["cpu_features"])))
-        rows.append(("memory", _gib(node["memory_bytes"])))
-    names: dict[tuple[str, int | None], int] = {}
-    for gpu in node["gpus"]:
-        kind = (gpu["name"], gpu["memory_bytes"])
-        names[kind] = names.get(kind, 0) + 1
-    rows += [("GPUs", f"{count} x {name}, {_gib(memory)} each") for (name, memory), count in names.items()]
-    if node["gpus"]:
-        rows.append(("GPU driver", _driver(node["driver"], node["cuda"], node["origin"])))
-        rows.append(("NUMA nodes of the GPUs", _numa(node["gpus"])))
-        if node["memory_bandwidth_gb_s"]:
-            rows.append(("memory bandwidth of a GPU", f"{node['memory_bandwidth_gb_s']:.0f} GB/s"))
-    else:
-        rows.append(("GPUs", "none"))
-    return "\n\n".join(filter(None, (table(("what", "value"), rows), _topology(plan))))
-
-
-def _driver(driver: str | None, cuda: str | None, origin: str) -> str:
-    if driver is None:
-        return f"unknown ({origin})"
-    return driver + (f", CUDA {cuda}" if cuda else "")
-
-
-def _numa(gpus: list[dict[str, int | None]]) -> str:
-    nodes: dict[int | None, list[str]] = {}
-    for gpu in gpus:
-        nodes.setdefault(gpu["numa_node"], []).append(str(gpu["index"]))
-    return "; ".join(f"{'unknown' if node is None else node}: {', '.join(ids)}" for node, ids in nodes.items())
-
-
-def _topology(plan: Plan) -> str:
-    links = {(first, second): link for first, second, link in plan.hardware["links"]}
-    if not links:
-        return ""
-    indices = sorted({index for pair in links for index in pair})
-    rows = [(f"GPU {a}", *("" if a == b else links.get((a, b), "?") for b in indices)) for a in indices]
-    return "Links between GPUs, as `nvidia-smi topo -m` names them:\n\n" + table(
-        ("", *(f"GPU {index}" for index in indices)), rows
+def _arms(plan: Plan) -> str:
+    rows = [
+        (
+            arm_label(arm.name, arm.method, arm.draft_budget),
+            arm.name,
+            arm.verify_width,
+            arm.tree_top_k or "",
+            _settings(arm.flags),
+        )
+        for arm in plan.arms
+    ]
+    shared = {name.replace("_", " "): value for name, value in plan.serving.items() if name != "flags"}
+    return (
+        "Arms differ in these settings only:\n\n"
+        + table(("arm", "name", "verify width", "top-k", "further flags"), rows)
+        + "\n\nEvery server has these (null = the engine's own choice): "
+        + _settings({**shared, **plan.serving["flags"]})
+        + "."
     )
 
 
-_FACT_ORDER = (
-    "layers",
-    "attention_layers",
-    "recurrent_layers",
-    "hidden_size",
-    "query_heads",
-    "kv_heads",
-    "head_dim",
-    "vocabulary",
-    "context_length",
-    "parameters",
-    "weight_bytes",
-    "bytes_per_parameter",
-    "kv_bytes_per_token",
-    "recurrent_state_bytes",
-    "block_size",
-    "mask_token_id",
-    "feature_layers",
-)
-_DRAFTER_FACTS = ("block_size", "mask_token_id", "feature_layers")
-
-
-def _models(plan: Plan) -> str:
-    parts = [_model("Target", plan.target, without=_DRAFTER_FACTS)]
-    if plan.drafter is not None:
-        parts.append(_model("Drafter", plan.drafter, without=("context_length",)))
-        size = plan.drafter.facts["block_size"]
-        parts.append(f"Block size of the drafter: {_cell(size.value)} ({size.source}).")
-    return "\n\n".join(parts)
-
-
-def _model(role: str, model: PlannedModel, without: Sequence[str]) -> str:
-    rows = [
-        (name.replace("_", " "), model.facts[name].value, model.facts[name].source)
-        for name in _FACT_ORDER
-        if name not in without
-    ]
-    return f"**{role}: {model.name}**, {model.origin}\n\n" + table(("fact", "value", "source"), rows)
+def _settings(settings: dict[str, Any]) -> str:
+    return ", ".join(f"{name} {'null' if value is None else value}" for name, value in settings.items())
 
 
 def _workloads(plan: Plan, manifests: dict[str, Manifest]) -> str:
@@ -249,40 +167,6 @@ def _refusals(plan: Plan) -> str:
     if not plan.refusals:
         return "Nothing."
     return table(("arm", "tp", "reason"), [(r.arm, r.tensor_parallelism, r.reason) for r in plan.refusals])
-
-
-def _memory(plan: Plan) -> str:
-    lines = [
-        (fit.arm, fit.tensor_parallelism, _inequality(one), one.verdict + (f" ({fit.reason})" if fit.reason else ""))
-        for fit in plan.memory
-        for one in fit.sums
-    ]
-    sources: dict[str, str] = {}
-    for fit in plan.memory:
-        for one in fit.sums:
-            sources |= {f"{one.name}, limit": one.limit_source}
-            sources |= {term.name: term.source for term in one.terms}
-    whose = "each GPU" if plan.device == "cuda" else "the host"
-    return "\n\n".join(
-        (
-            f"What {whose} must hold, in GiB.",
-            table(("arm", "tp", "needed and available", "verdict"), lines),
-            "Terms, as counted for the last arm that has them:",
-            table(("term", "source"), sources.items()),
-        )
-    )
-
-
-def _inequality(one: MemorySum) -> str:
-    terms = " + ".join(f"{term.name} {_gib(term.size, unit='')}" for term in one.terms)
-    sign = ">" if one.limit is not None and one.known > one.limit else "<=" if one.verdict == "fits" else "?"
-    return f"{one.name}: {terms} = {_gib(one.known, unit='')} {sign} {_gib(one.limit, unit='')}"
-
-
-def _gib(size: int | None, unit: str = " GiB") -> str:
-    if size is None:
-        return "unknown"
-    return f"{size / GIB:.{1 if size >= GIB else 3}f}{unit}"
 
 
 def _duration(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from draftbench.errors import PlanError, WorkloadError
 from draftbench.layout import Layout
-from draftbench.plan.document import Plan
+from draftbench.plan.content import Plan
 from draftbench.plan.ledger import ledger_text, merged, read_ledger
 from draftbench.plan.markdown import render_markdown
 from draftbench.provenance import atomic_write_text
