@@ -94,15 +94,21 @@ def pooled_launch_variance(
 
 
 def estimate_log_ratio(
-    cells: Floats, weights: Floats, launch: LaunchVariance | None, launches_per_ratio: int = 2
+    cells: Floats,
+    weights: Floats,
+    launch: LaunchVariance | None,
+    launches_per_ratio: int = 2,
+    prompts: tuple[Floats, Floats] | None = None,
 ) -> LogEstimate:
     """The weighted mean of `cells` (blocks x conversations, mean log ratios) with both spreads.
 
     `weights` (conversations) sum to 1: a conversation counts by its turns, alike in every block.
     `launch` is the variance of one launch; a ratio has `launches_per_ratio` of them in every block.
+    `prompts` gives other (cells, weights) to take the spread of conversations from, where `cells` has none.
     """
-    blocks, conversations = cells.shape
     assert math.isclose(float(weights.sum()), 1.0, rel_tol=1e-9)
+    prompt_cells, prompt_weights = prompts or (cells, weights)
+    blocks, conversations = cells.shape[0], prompt_cells.shape[1]
     mean = float(cells.mean(axis=0) @ weights)
     if launch is None:
         return LogEstimate(mean, None, None, blocks, conversations, ONE_BLOCK)
@@ -110,7 +116,7 @@ def estimate_log_ratio(
     these = satterthwaite([launch_part])
     if conversations < 2:
         return LogEstimate(mean, these, None, blocks, conversations, ONE_CONVERSATION)
-    like = satterthwaite([launch_part, *conversation_components(cells, weights)])
+    like = satterthwaite([launch_part, *conversation_components(prompt_cells, prompt_weights)])
     return LogEstimate(mean, these, like, blocks, conversations)
 
 

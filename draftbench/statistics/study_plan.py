@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from draftbench.errors import ResultsError
+from draftbench.labels import arm_order
 
 
 @dataclass(frozen=True)
@@ -70,10 +71,22 @@ class StudyPlan:
         return next(cell.arm for cell in self.cells if cell.method == "AR")
 
     @property
-    def primary_cells(self) -> tuple[PlannedCell, ...]:
-        """One planned cell a condition, whatever the block, in plan order."""
-        seen = {tuple(cell.condition.values()): cell for cell in reversed(self.cells)}
-        return tuple(reversed(seen.values()))
+    def conditions(self) -> tuple[PlannedCell, ...]:
+        """One planned cell a condition, whatever the block: by tp, workload as planned, concurrency, AR first."""
+        workloads = list(dict.fromkeys(cell.workload for cell in self.cells))
+        once = {tuple(cell.condition.values()): cell for cell in reversed(self.cells)}
+        return tuple(
+            sorted(
+                once.values(),
+                key=lambda cell: (
+                    cell.tensor_parallelism,
+                    workloads.index(cell.workload),
+                    cell.concurrency,
+                    arm_order(cell.method, cell.draft_budget),
+                    cell.arm,
+                ),
+            )
+        )
 
 
 def read_plan(path: Path) -> StudyPlan:

@@ -309,7 +309,7 @@ class _Text:
         random = _generator(study.seed, "text", *self.random_key)
         length = max(12, int(load.output_tokens * math.exp(0.25 * random.standard_normal())))
         self.tokens = random.integers(10, VOCABULARY, size=length)
-        self.margins = random.gamma(0.7, 3.0, size=length)
+        self.margins = random.gamma(1.4, 2.0, size=length)
         self.close = self.margins < study.noise_margin
 
     def output_of(self, arm: FactoryArm, block: int) -> list[int]:

@@ -1,0 +1,26 @@
+"""Rule aggregate: the plan's cells as tables requests, cells, failures and deviations."""
+
+import argparse
+import sys
+from pathlib import Path
+
+# This folder leaves the path: statistics.py in it would shadow the standard library's module.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from draftbench.errors import exit_on_error
+from draftbench.layout import Layout
+from draftbench.statistics.pipeline import aggregate_results
+
+
+def main() -> None:
+    """Read the results folder that holds the plan and write the tables beside it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--plan", required=True, type=Path, help="results/<experiment>/plan/plan.json")
+    parser.add_argument("--interim", action="store_true", help="mark missing cells instead of refusing")
+    options = parser.parse_args()
+    layout = Layout(options.plan.parent.parent)
+    aggregate_results(layout, options.interim)
+
+
+if __name__ == "__main__":
+    exit_on_error(main)
