@@ -16,7 +16,7 @@ from draftbench.servers.server_spec import RunContext, ServerSpec
 class KeeperOrder(BaseModel):
     """What a job hands to its keeper: the spec, what was allocated, and the locks' descriptors."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)  # not built by jobs that start nothing
 
     spec: ServerSpec
     main: ProcessIdentity
@@ -38,6 +38,8 @@ class KeeperOrder(BaseModel):
 
 class KeeperReport(BaseModel):
     """The keeper's one answer on stdout: ready, or why not; `log_tail` is None when no server was started."""
+
+    model_config = ConfigDict(frozen=True, defer_build=True)
 
     ready: bool
     reason: str = ""

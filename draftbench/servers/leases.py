@@ -78,7 +78,7 @@ def note_progress(run: RunContext, session: str) -> None:
 
 
 def _reusable(spec: ServerSpec, run: RunContext) -> ServerState | None:
-    state = server_state.read_state(run, spec.session)
+    state = _settled_state(spec, run)
     if state is None:
         return None
     wanted = state.main == run.main and state.spec_hash == spec.spec_hash and state.phase == "ready"
@@ -86,6 +86,18 @@ def _reusable(spec: ServerSpec, run: RunContext) -> ServerState | None:
         return state
     stop_server(run, state)
     return None
+
+
+def _settled_state(spec: ServerSpec, run: RunContext) -> ServerState | None:
+    """The session's server; one whose job was killed while it started is waited for, since a start may take minutes."""
+
+    def is_settled() -> bool:
+        run.require_alive()
+        state = server_state.read_state(run, spec.session)
+        return state is None or state.phase != "starting" or not state.is_running()
+
+    wait_until(is_settled, spec.ready_timeout_s)
+    return server_state.read_state(run, spec.session)
 
 
 def _start(spec: ServerSpec, run: RunContext) -> ServerState:

@@ -57,7 +57,7 @@ class ServerState(BaseModel):
 class ServerEnd(BaseModel):
     """How an instance ended, as its keeper saw it."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = ConfigDict(frozen=True, defer_build=True)  # not built by jobs whose servers live
 
     instance_id: str
     reason: str

@@ -1,12 +1,15 @@
 """Leases against real server processes and real signals."""
 
+import functools
 import http.client
 import os
+import random
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -362,6 +365,82 @@ def test_a_killed_job_gives_its_server_back(node: Node, run: RunContext, make_sp
         job.kill()
     with lease(spec, run) as state:
         assert state.instance_id == instance
+
+
+def test_a_job_killed_while_its_server_starts_does_not_cost_the_start(
+    node: Node, run: RunContext, make_spec: SpecFactory
+) -> None:
+    """The keeper goes on, and the next cell waits for the server that is already loading."""
+    spec = make_spec("ar", "--startup-seconds", "1.5")
+    job = subprocess.Popen(
+        [sys.executable, "-c", JOB, spec.model_dump_json()],
+        env={**os.environ, **run.to_environment()},
+        cwd=PROJECT_ROOT,
+    )
+    assert wait_until(lambda: server_state.read_state(run, "ar") is not None, 20.0)
+    job.kill()
+    job.wait()
+    starting = server_state.read_state(run, "ar")
+    assert starting is not None
+    with lease(spec, run) as state:
+        assert state.instance_id == starting.instance_id
+
+
+class Units:
+    """Snakemake's `gpus` resource: a job runs only when so many units are free."""
+
+    def __init__(self, total: int) -> None:
+        self.free = total
+        self.changed = threading.Condition()
+
+    def run(self, units: int, job: Callable[[], None]) -> None:
+        """Wait for the units, run the job, give them back."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.free >= units)
+            self.free -= units
+        try:
+            job()
+        finally:
+            with self.changed:
+                self.free += units
+                self.changed.notify_all()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_a_mix_of_tensor_parallelisms_never_shares_a_gpu_nor_deadlocks(
+    node: Node, run: RunContext, make_spec: SpecFactory, seed: int
+) -> None:
+    """Cells of TP1 to TP8 sessions in random order, as many at once as eight units allow."""
+    tps = {"a": 1, "b": 1, "c": 2, "d": 2, "e": 4, "f": 4, "g": 8}
+    cells = [session for session in tps for _ in range(3)]
+    random.Random(seed).shuffle(cells)
+    units, active, violations, done = Units(8), {}, [], []
+
+    def cell(session: str) -> None:
+        with lease(make_spec(session, device="cuda", tp=tps[session]), run) as state:
+            held = set(gpu_indices(state))
+            others = [name for name, theirs in list(active.items()) if theirs & held]
+            violations.extend(
+                [(session, held, others)] if others or not state.aligned or len(held) != state_tp(state) else []
+            )
+            active[session] = held
+            time.sleep(0.1)
+            del active[session]
+        done.append(session)
+
+    def state_tp(state: server_state.ServerState) -> int:
+        return tps[state.session]
+
+    jobs = [
+        threading.Thread(target=units.run, args=(tps[session], functools.partial(cell, session))) for session in cells
+    ]
+    for job in jobs:
+        job.start()
+    for job in jobs:
+        job.join(120.0)
+    assert violations == []
+    assert sorted(done) == sorted(cells)
 
 
 def test_two_runs_share_a_node_but_no_server(node: Node, make_spec: SpecFactory) -> None:
