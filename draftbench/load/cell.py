@@ -99,8 +99,8 @@ async def _measure(plan: CellPlan, conversations: Sequence[PlannedConversation],
         except RequestError as error:
             raise measurement_error(error, "preparing the cell", server.is_alive()) from error
         player = SessionPlayer(client, clock, server.played, plan.run.sampling, plan.limits)
-        async with LoopLagSampler() as lag:
-            records = await player.play(conversations, plan.cell.concurrency, plan.cell_key)
+        lag = LoopLagSampler()
+        records = await player.play(conversations, plan.cell.concurrency, plan.cell_key, lag)
         scores = await _scores(plan, client, conversations, records, server) if plan.wants_scores else None
     return Measured(records, scores, lag.summary(), load_average, resolved, started_utc)
 

@@ -39,6 +39,8 @@ class LoopLagSampler:
         loop = asyncio.get_running_loop()
         self._thread = threading.Thread(target=self._sample, args=(loop,), name="loop-lag", daemon=True)
         self._thread.start()
+        while not self._lags_ns:
+            await asyncio.sleep(0)
         return self
 
     async def __aexit__(
@@ -56,10 +58,12 @@ class LoopLagSampler:
                 return
 
     def _note(self, woken_ns: int) -> None:
-        self._lags_ns.append(time.monotonic_ns() - woken_ns)
+        """What is still on its way when the block ends says nothing about the block."""
+        if not self._stopped.is_set():
+            self._lags_ns.append(time.monotonic_ns() - woken_ns)
 
     def summary(self) -> LagSummary:
-        """What was seen so far; at least one sample is taken as soon as the loop runs."""
+        """What was seen so far; the block begins with the first sample."""
         return summarise(self._lags_ns)
 
 

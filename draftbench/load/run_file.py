@@ -81,7 +81,7 @@ class RunFile(_Section):
     stop_grace: float = Field(ge=0)
     cell_timeout: float = Field(gt=0)
     sampling: Sampling
-    max_client_lag_share: float = Field(gt=0, le=1)
+    max_client_lag_share: float = Field(gt=0)
     packing: Literal["pairs", "exclusive"]
     workloads: dict[str, WorkloadFiles]
     sessions: dict[str, PlannedSession]

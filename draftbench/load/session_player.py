@@ -4,7 +4,7 @@ import asyncio
 import gc
 import secrets
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -103,17 +103,22 @@ class SessionPlayer:
         self._records: list[RequestRecord] = []
 
     async def play(
-        self, conversations: Sequence[PlannedConversation], concurrency: int, label: str
+        self,
+        conversations: Sequence[PlannedConversation],
+        concurrency: int,
+        label: str,
+        observer: AbstractAsyncContextManager[object] | None = None,
     ) -> list[RequestRecord]:
         """Raises MeasurementError (hang, crash, incomplete) as soon as one request fails.
 
         `label` begins the requests' ids in the server's log.
+        `observer` is open while requests run, not while bodies are made or streams parsed.
         """
         schedule = Schedule(conversations, concurrency)
         bodies = self._bodies(conversations, f"{label}.{secrets.token_hex(4)}")
-        start_ns = self._clock.now_ns()
         with _no_garbage_collection():
-            await self._run_lanes(schedule, bodies, start_ns)
+            async with observer or nullcontext():
+                await self._run_lanes(schedule, bodies, self._clock.now_ns())
         self._parse_retained()
         return sorted(self._records, key=lambda record: record.request)
 
