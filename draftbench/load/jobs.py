@@ -1,6 +1,7 @@
 """The three jobs of a session, each inside a lease: launch, warm up, measure one cell."""
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -41,7 +42,7 @@ def launch(run: RunFile, session_key: str, output: Path, lease: Lease = leased) 
         info = asyncio.run(_server_info(server))
         atomic_write_json(output, _launch_record(run, session_key, server, info))
     ready = f" in {server.ready_seconds:.0f} s" if server.ready_seconds is not None else ""
-    print(f"ready{ready}: {describe_session(session)} ({server.instance_id})", flush=True)
+    print(f"ready{ready}: {describe_session(session)} ({server.instance_id})", file=sys.stderr, flush=True)
 
 
 def warm(run: RunFile, session_key: str, output: Path, lease: Lease = leased) -> None:
@@ -136,4 +137,5 @@ def _require_plan(plan_json: Path) -> None:
 
 
 def _say(run: RunFile, doing: str) -> None:
-    print(progress_line(run, doing), flush=True)
+    """Standard error is what Snakemake shows while the job runs; standard output goes to its log."""
+    print(progress_line(run, doing), file=sys.stderr, flush=True)

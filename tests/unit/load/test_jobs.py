@@ -53,7 +53,7 @@ def test_launch_records_what_was_started(run: RunFile, capsys: pytest.CaptureFix
     assert (record["ready_seconds"], record["devices"], record["command"][0]) == (1.5, ["cpu"], "python")
     assert record["environment"] == {"HF_TOKEN": "(redacted)", "OMP_NUM_THREADS": "2"}
     assert "sesame" not in output.read_text()
-    printed = capsys.readouterr().out
+    printed = capsys.readouterr().err
     assert "launch DFlash, TP1, block 1 | 0 of 1 cells done, 1 left" in printed
     assert "ready in 2 s" in printed
 
