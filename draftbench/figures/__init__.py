@@ -1,0 +1,1 @@
+"""Figures: declared once from the tables, drawn by two renderers (pgfplots for print, Altair for the screen)."""
