@@ -43,7 +43,7 @@ def read_header(file: Path) -> dict[str, Any]:
     try:
         with file.open("rb") as stream:
             (length,) = struct.unpack("<Q", stream.read(8))
-            if length > file.stat().st_size:
+            if 8 + length > file.stat().st_size:
                 raise ValueError("header longer than the file")
             header = json.loads(stream.read(length))
     except (OSError, ValueError, struct.error) as error:
