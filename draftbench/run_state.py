@@ -44,6 +44,8 @@ class StudyRun:
         folder = self.study.project / STATE
         run_file = _write_by_content(folder / "runs", self.run_file().model_dump(mode="json"))
         plan = _write_by_content(folder / "plans", self.study.plan.model_dump(mode="json"))
+        for key, definition in self.study.workloads.definitions.items():
+            atomic_write_bytes(folder / "workloads" / f"{key}.json", definition.model_dump_json(indent=1).encode())
         return {RUN_FILE_VARIABLE: str(run_file), PLAN_VARIABLE: str(plan), **self.context.to_environment()}
 
     def run_file(self) -> RunFile:

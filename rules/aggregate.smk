@@ -18,4 +18,4 @@ rule aggregate:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/aggregate.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/aggregate.py > {log} 2> >(tee -a {log} >&2)"

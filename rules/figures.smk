@@ -23,4 +23,4 @@ rule figures:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/figures.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/figures.py > {log} 2> >(tee -a {log} >&2)"

@@ -21,5 +21,5 @@ rule measure:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/measure.py --session {wildcards.session} --cell {wildcards.cell} --output {output}"
+        "python -P workflow_scripts/measure.py --session {wildcards.session} --cell {wildcards.cell} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"

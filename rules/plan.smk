@@ -18,7 +18,7 @@ rule plan:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/plan.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/plan.py > {log} 2> >(tee -a {log} >&2)"
 
 
 rule stale:
@@ -27,4 +27,4 @@ rule stale:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/stale.py 2> >(tee {log} >&2)"
+        "python -P workflow_scripts/stale.py 2> >(tee {log} >&2)"

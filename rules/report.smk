@@ -20,7 +20,7 @@ rule report:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/report.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/report.py > {log} 2> >(tee -a {log} >&2)"
 
 
 rule interim:
@@ -30,4 +30,4 @@ rule interim:
         "../envs/driver.yaml"
     shell:
         "for step in aggregate losslessness statistics figures report; do"
-        " python workflow_scripts/$step.py --interim > {log} 2> >(tee -a {log} >&2) || exit 1; done"
+        " python -P workflow_scripts/$step.py --interim > {log} 2> >(tee -a {log} >&2) || exit 1; done"

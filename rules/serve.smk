@@ -18,7 +18,7 @@ rule launch:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/launch.py --session {wildcards.session} --output {output}"
+        "python -P workflow_scripts/launch.py --session {wildcards.session} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"
 
 
@@ -37,5 +37,5 @@ rule warmup:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/warmup.py --session {wildcards.session} --output {output}"
+        "python -P workflow_scripts/warmup.py --session {wildcards.session} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"

@@ -16,7 +16,7 @@ rule losslessness:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/losslessness.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/losslessness.py > {log} 2> >(tee -a {log} >&2)"
 
 
 rule statistics:
@@ -32,4 +32,4 @@ rule statistics:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python workflow_scripts/statistics.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/statistics.py > {log} 2> >(tee -a {log} >&2)"

@@ -14,12 +14,12 @@ from draftbench.workloads.definitions import WorkloadDefinition
 def main() -> None:
     """Read the arguments and build."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--definition", required=True, help="WorkloadDefinition as JSON")
+    parser.add_argument("--definition", type=Path, required=True, help="file with a WorkloadDefinition as JSON")
     parser.add_argument("--target-dir", type=Path, required=True, help="checkpoint folder with tokenizer.json")
     parser.add_argument("--out-dir", type=Path, required=True)
     parser.add_argument("--cache-dir", type=Path, required=True, help="folder for wheels and simulator results")
     arguments = parser.parse_args()
-    definition = WorkloadDefinition.model_validate_json(arguments.definition)
+    definition = WorkloadDefinition.model_validate_json(arguments.definition.read_bytes())
     manifest = build_workload(definition, arguments.target_dir, arguments.out_dir, arguments.cache_dir)
     lengths = manifest.selected
     print(

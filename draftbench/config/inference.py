@@ -19,7 +19,7 @@ class StatisticsConfig(Section):
     min_decode_tokens: Annotated[int, Field(ge=2)] = Field(
         default=8, description="Turns with fewer decode tokens count in session time only."
     )
-    max_client_lag_share: Annotated[float, Field(gt=0, le=1)] = Field(
+    max_client_lag_share: Annotated[float, Field(gt=0)] = Field(
         default=0.1,
         description="A cell is invalid when the client's loop lag (p99) exceeds this share of a step.",
     )

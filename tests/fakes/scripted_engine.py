@@ -13,7 +13,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from draftbench.engine.interface import GenerationRequest, OutputLogprob, TokenEvent
+from draftbench.engine.interface import GenerationRequest, InputLogprob, OutputLogprob, TokenEvent
 
 PREFIX_BLOCK = 64  # tokens a remembered prefix block has
 
@@ -177,7 +177,19 @@ class ScriptedEngine:
             accepted_drafts=scripted.accepted,
             proposed_drafts=scripted.steps * self.script.draft_budget,
             accept_histogram=tuple(scripted.histogram),
+            input_logprobs=self._prompt_scores(scripted),
             output_logprobs=self._logprobs(scripted.request, tokens),
+        )
+
+    def _prompt_scores(self, scripted: ScriptedRequest) -> tuple[InputLogprob, ...] | None:
+        """With the first token: each prompt token is its position's best, the next id the second by 1 nat."""
+        request = scripted.request
+        if not request.return_input_logprobs or scripted.told != 1:
+            return None
+        return tuple(
+            InputLogprob(position, token, -0.5, ((-0.5, token), (-1.5, token + 1)), (1.0, 0.0))
+            for position, token in enumerate(request.input_ids)
+            if position >= request.input_logprobs_start
         )
 
     def _logprobs(self, request: GenerationRequest, tokens: list[int]) -> tuple[OutputLogprob, ...] | None:

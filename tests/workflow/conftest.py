@@ -33,7 +33,7 @@ def stub_config(**changes: Any) -> dict[str, Any]:
                 "python": ".venvs/driver/bin/python",
                 "launcher": ["tests/fakes/stub_server.py"],
                 "device": "cuda",
-                "flags": {"stub-step-ms": 2},
+                "flags": {"stub-step-ms": 15},
             }
         },
         "serving": {
@@ -67,6 +67,7 @@ def stub_config(**changes: Any) -> dict[str, Any]:
             }
         },
         "sampling": {"temperature": 0.0},
+        "statistics": {"max_client_lag_share": 100.0},
         "hardware": {"gpus": 8, "numa_nodes": [[0, 1, 2, 3], [4, 5, 6, 7]], "gpu_memory_gib": 96},
     }
     return content | changes
