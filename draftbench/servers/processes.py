@@ -17,7 +17,7 @@ MARK_VARIABLE = "DRAFTBENCH_SERVER"
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_STATE_FIELD, _STARTTIME_FIELD = 0, 19  # of /proc/<pid>/stat, counted after the command name
+_STATE_FIELD, _PARENT_FIELD, _STARTTIME_FIELD = 0, 1, 19  # of /proc/<pid>/stat, counted after the command name
 
 
 class ProcessIdentity(BaseModel):
@@ -71,6 +71,15 @@ class ProcessIdentity(BaseModel):
                 os.killpg(self.pid, signal_number)
 
 
+def _all_pids() -> Iterator[int]:
+    return (int(folder.name) for folder in Path("/proc").iterdir() if folder.name.isdigit())
+
+
+def _parent_of(pid: int) -> int | None:
+    fields = _stat_fields(pid)
+    return int(fields[_PARENT_FIELD]) if fields else None
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
@@ -95,12 +104,12 @@ def marked_processes(mark: str) -> Iterator[ProcessIdentity]:
     Children that left the process group (setsid) or were re-parented to init still have it.
     """
     wanted = f"{MARK_VARIABLE}={mark}".encode()
-    for folder in Path("/proc").iterdir():
-        if not folder.name.isdigit() or int(folder.name) == os.getpid():
+    for pid in _all_pids():
+        if pid == os.getpid():
             continue
         with contextlib.suppress(OSError):
-            if wanted in (folder / "environ").read_bytes().split(b"\0"):
-                identity = ProcessIdentity.of(int(folder.name))
+            if wanted in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                identity = ProcessIdentity.of(pid)
                 if identity is not None:
                     yield identity
 
@@ -145,10 +154,10 @@ def end_children(timeout_s: float = 10.0) -> bool:
 
 
 def _kill_and_collect_children() -> bool:
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    children = [pid for pid in _all_pids() if _parent_of(pid) == os.getpid()]
     for pid in children:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

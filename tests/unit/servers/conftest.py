@@ -8,9 +8,7 @@ import pytest
 
 from draftbench.servers.gpu_blocks import pseudo_devices
 from draftbench.servers.server_spec import RunContext, ServerSpec
-from tests.unit.servers.local_node import TWO_NODES, Node, SpecFactory
-
-SERVER = Path(__file__).with_name("minimal_server.py")
+from tests.unit.servers.local_node import SERVER, TWO_NODES, Node, SpecFactory
 
 
 @pytest.fixture
@@ -36,7 +34,7 @@ def make_spec(tmp_path: Path) -> SpecFactory:
         fields.setdefault("device", "cpu")
         fields.setdefault("devices", pseudo_devices(2) if fields["device"] == "cpu" else TWO_NODES)
         fields.setdefault("environment", {"TEST_NODE": str(tmp_path)})
-        settings = {"ready_timeout_s": 20.0, "lease_timeout_s": 20.0, "grace_s": 1.0, "spec_hash": "h1", **fields}
+        settings = {"ready_timeout_s": 60.0, "lease_timeout_s": 60.0, "grace_s": 1.0, "spec_hash": "h1", **fields}
         return ServerSpec(
             session=session,
             command=(sys.executable, str(SERVER), "--port", "{port}", *flags),

@@ -12,6 +12,7 @@ from draftbench.servers.processes import MARK_VARIABLE, ProcessIdentity
 from draftbench.servers.server_spec import RunContext, ServerSpec
 from draftbench.servers.server_state import ServerState
 
+SERVER = Path(__file__).with_name("minimal_server.py")
 TWO_NODES = tuple(GpuDevice(index=index, uuid=f"GPU-{index:04d}", numa_node=index // 4) for index in range(8))
 
 SpecFactory = Callable[..., ServerSpec]

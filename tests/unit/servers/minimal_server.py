@@ -1,6 +1,7 @@
 """A server with real HTTP and real child processes that misbehaves on demand; run by path with flags."""
 
 import argparse
+import ctypes
 import json
 import os
 import signal
@@ -19,9 +20,23 @@ parser.add_argument("--never-healthy", action="store_true")
 parser.add_argument("--short-by", type=int, default=0, help="tokens that /generate leaves out")
 parser.add_argument("--ignores-term", action="store_true")
 parser.add_argument("--setsid-child", action="store_true", help="a child that leaves session and process group")
+parser.add_argument("--gpu-memory-mib", type=int, default=0, help="memory to hold on the first visible GPU")
 options = parser.parse_known_args()[0]
 
 hanging = threading.Event()
+
+
+def hold_gpu_memory(mebibytes: int) -> None:
+    """Allocate through the driver's own interface, which needs no package."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    context, device, memory = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_void_p()
+    for status in (
+        driver.cuInit(0),
+        driver.cuDeviceGet(ctypes.byref(device), 0),
+        driver.cuCtxCreate_v2(ctypes.byref(context), 0, device),
+        driver.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(mebibytes << 20)),
+    ):
+        assert status == 0, f"CUDA driver error {status}"
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -77,6 +92,8 @@ if options.ignores_term:
 subprocess.Popen(["sleep", "3600"])
 if options.setsid_child:
     subprocess.Popen(["sleep", "3601"], start_new_session=True)
+if options.gpu_memory_mib:
+    hold_gpu_memory(options.gpu_memory_mib)
 time.sleep(options.startup_seconds)
 if options.dies_at_startup:
     sys.exit(print(options.dies_at_startup, flush=True) or 3)

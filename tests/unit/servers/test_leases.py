@@ -218,7 +218,7 @@ def test_a_hang_that_the_client_found_ends_the_server(node: Node, run: RunContex
 
 def test_a_silent_but_answering_server_is_left_alone(node: Node, run: RunContext, make_spec: SpecFactory) -> None:
     """Without a note of progress the keeper asks the server; an answer is proof of life."""
-    spec = make_spec("ar", hang_timeout_s=0.2)
+    spec = make_spec("ar", hang_timeout_s=1.0)
     with lease(spec, run) as state:
         progress = server_state.progress_path(run, "ar")
         begin = progress.stat().st_mtime
@@ -275,7 +275,12 @@ def test_the_death_of_the_run_ends_a_server_that_is_starting(
     node: Node, run: RunContext, make_spec: SpecFactory
 ) -> None:
     """A run killed while its server loads leaves nothing either."""
-    killer = threading.Timer(0.6, node.kill_main, [run])
+
+    def kill_once_starting() -> None:
+        wait_until(lambda: server_state.read_state(run, "ar") is not None, 20.0)
+        node.kill_main(run)
+
+    killer = threading.Thread(target=kill_once_starting)
     killer.start()
     with pytest.raises(ServerError, match="the run ended"), lease(make_spec("ar", "--startup-seconds", "60"), run):
         pass
