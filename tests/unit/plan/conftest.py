@@ -78,7 +78,7 @@ def facts(values: Mapping[str, Any], name: str) -> ModelFacts:
     return ModelFacts(name, "test", {key: Fact(values.get(key), f"{key} of the test") for key in FACT_NAMES})
 
 
-def node(gpus: int = 8, memory: int | None = 40 * GIB, **changes: Any) -> Inventory:
+def node(gpus: int = 8, memory: int | None = 48 * GIB, **changes: Any) -> Inventory:
     """GPUs on NUMA nodes of four, or a CPU with 64 GiB where there are none."""
     content: dict[str, Any] = {
         "origin": "declared",

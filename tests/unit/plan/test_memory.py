@@ -58,7 +58,7 @@ def test_recurrent_state_counts_once_a_node_of_the_verify_pass(make_inputs: Make
 
 
 def test_an_arm_fits_or_not_by_the_stated_fraction(make_inputs: MakeInputs) -> None:
-    """AR at tp 1 needs 16 + 2 = 18 GiB of half the memory: 40 GiB are enough, 35 GiB are not."""
+    """AR at tp 1 needs 16 + 2 = 18 GiB of half the memory: 48 GiB are enough, 35 GiB are not."""
     assert memory_fit(make_inputs(), AR, 1).verdict == "fits"
     tight = memory_fit(make_inputs(inventory=node(memory=35 * GIB)), AR, 1)
     assert tight.verdict == "does not fit"
@@ -66,10 +66,10 @@ def test_an_arm_fits_or_not_by_the_stated_fraction(make_inputs: MakeInputs) -> N
 
 
 def test_workspace_must_fit_beside_the_caches(make_inputs: MakeInputs) -> None:
-    """At fraction 0.96 only 1.6 of 40 GiB are left, less than the 2 GiB of workspace."""
+    """At fraction 0.96 only 1.9 of 48 GiB are left, less than the 2 GiB of workspace."""
     fit = memory_fit(make_inputs({"serving": {"memory_fraction": 0.96}}), AR, 1)
     assert fit.verdict == "does not fit"
-    assert fit.reason.startswith("workspace needs 2.0 GiB of 1.6 GiB")
+    assert fit.reason.startswith("workspace needs 2.0 GiB of 1.9 GiB")
 
 
 @pytest.mark.parametrize(
