@@ -76,7 +76,7 @@ def aggregate(plan: StudyPlan, layout: Layout, interim: bool = False) -> dict[st
         "requests": pl.concat(requests) if requests else pl.DataFrame(schema=schema),
         "cells": table_from_rows("cells", cells),
         "failures": table_from_rows("failures", _failure_rows(layout, plan, outcomes)),
-        "deviations": table_from_rows("deviations", _deviations(outcomes)),
+        "deviations": table_from_rows("deviations", _deviations(plan, outcomes)),
     }
 
 
@@ -206,7 +206,7 @@ def _failure_rows(layout: Layout, plan: StudyPlan, outcomes: list[CellOutcome]) 
             yield {**{name: getattr(failure, name) for name in columns}, "cell": failure.cell}
 
 
-def _deviations(outcomes: list[CellOutcome]) -> Iterator[dict[str, Any]]:
+def _deviations(plan: StudyPlan, outcomes: list[CellOutcome]) -> Iterator[dict[str, Any]]:
     for outcome in outcomes:
         planned, record = outcome.planned, outcome.record
         what = f"{planned.arm}, tp {planned.tensor_parallelism}, {planned.workload} at {planned.concurrency}"
@@ -219,14 +219,16 @@ def _deviations(outcomes: list[CellOutcome]) -> Iterator[dict[str, Any]]:
         elif record is not None and record.completed_requests != record.planned_requests:
             happened = f"{record.completed_requests} completed"
             yield {"what": what, "planned": f"{record.planned_requests} requests", "happened": happened}
-    yield from _changed_plans(outcomes)
+    yield from _changed_plans(plan, outcomes)
     yield from _restarts(outcomes)
 
 
-def _changed_plans(outcomes: list[CellOutcome]) -> Iterator[dict[str, Any]]:
-    hashes = {outcome.record.plan_sha256 for outcome in outcomes if outcome.record is not None}
-    if len(hashes) > 1:
-        happened = f"cells were measured under {len(hashes)} versions of the plan"
+def _changed_plans(plan: StudyPlan, outcomes: list[CellOutcome]) -> Iterator[dict[str, Any]]:
+    recorded = [outcome.record.plan_sha256 for outcome in outcomes if outcome.record is not None]
+    current = plan.sha256 or (recorded[0] if recorded else None)
+    others = sum(sha256 != current for sha256 in recorded)
+    if others:
+        happened = f"{others} of {len(recorded)} cells were measured under another version of the plan"
         yield {"what": "the plan", "planned": "fixed before the first measurement", "happened": happened}
 
 

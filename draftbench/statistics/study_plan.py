@@ -64,6 +64,7 @@ class StudyPlan:
     hypotheses: tuple[PlannedHypothesis, ...]
     cells: tuple[PlannedCell, ...]
     refused: tuple[PlannedCell, ...]
+    sha256: str | None = None
 
     @property
     def baseline_arm(self) -> str:
@@ -117,6 +118,7 @@ def parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         ),
         cells=cells,
         refused=_refused_cells(plan.get("refusals", ()), cells),
+        sha256=plan.get("plan_sha256"),
     )
 
 
