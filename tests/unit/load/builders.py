@@ -34,10 +34,10 @@ class Dialogue:
     turns: tuple[PromptTurn, ...]
 
 
-def dialogue(name: str, *prompts: Sequence[int], delays: Sequence[int] = ()) -> Dialogue:
-    """A conversation of these prompts; delays in milliseconds, by turn."""
+def dialogue(name: str, *prompts: Sequence[int], delays: Sequence[int] = (), cap: int = 8) -> Dialogue:
+    """A conversation of these prompts; delays in milliseconds, by turn; `cap` in tokens."""
     pauses = [*delays, *[0] * len(prompts)]
-    turns = tuple(PromptTurn(number, tuple(ids), 8, pauses[number]) for number, ids in enumerate(prompts))
+    turns = tuple(PromptTurn(number, tuple(ids), cap, pauses[number]) for number, ids in enumerate(prompts))
     return Dialogue(name, f"item-{name}", turns)
 
 

@@ -78,6 +78,15 @@ def test_a_chunk_without_new_tokens_is_no_chunk() -> None:
     assert reply.finish_reason == "stop"
 
 
+@pytest.mark.parametrize("first", [[7], [7, 8]], ids=["lost", "doubled"])
+def test_ids_that_do_not_fit_their_count_stay_unequal_to_it(first: list[int]) -> None:
+    """The identities compare ids with completion_tokens; the parser must not make them equal."""
+    reply = parse_reply(raw_stream(event(chunk_body(first, 3)), event(chunk_body([9], 4, "stop")), DONE))
+
+    assert reply.completion_tokens == 4
+    assert len(reply.output_ids) == len(first) + 1
+
+
 def test_comments_keep_a_connection_open_and_mean_nothing() -> None:
     """A line that begins with a colon is skipped."""
     reply = parse_reply(raw_stream(b": ping\n\n", event(chunk_body([7], 1, "stop")), DONE))
@@ -99,7 +108,7 @@ def test_comments_keep_a_connection_open_and_mean_nothing() -> None:
         ([b"<html>\n\n"], "malformed", "not a data line"),
         ([event(chunk_body([7], 1, "stop")), DONE, event(chunk_body([8], 2))], "malformed", "after \\[DONE\\]"),
         ([event(chunk_body([7, 8], 2)), event(chunk_body([7], 1, "stop")), DONE], "malformed", "fell from 2 to 1"),
-        ([event(chunk_body([7, 8, 9], 2, "stop")), DONE], "malformed", "3 ids where 2"),
+        ([event({"meta_info": chunk_body([7], 1)["meta_info"]}), DONE], "malformed", "lacks output_ids"),
         ([event(chunk_body([7], 1, "stop", prompt_tokens=None)), DONE], "malformed", "prompt_tokens is None"),
         ([event(chunk_body([7], 1, "stop", spec_verify_ct=1)), DONE], "malformed", "histogram"),
         ([event({"error": {"message": "out of memory"}}), DONE], "server_error", "out of memory"),
