@@ -85,6 +85,9 @@ GPU_START_SECONDS = Span(60, 90, 180)
 LOAD_BYTES_A_SECOND = 2e9
 JOB_SECONDS = Span(2, 3, 8)
 
+WARMUP_PASSES = Span(1, 1, 3)
+"""Passes over the calibration conversations until the step time is steady."""
+
 SHARE_OF_CAP = Span(0.4, 0.7, 1.0)
 """Output tokens against max_new_tokens: natural stops come first."""
 

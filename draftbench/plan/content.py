@@ -100,12 +100,13 @@ class PlannedMemory(_Part):
 
 
 class PlannedCell(_Part):
-    """One cell of a session."""
+    """One cell of a session; `expected` in seconds."""
 
     key: str
     workload: str
     workload_key: str
     concurrency: int
+    expected: float
 
 
 class PlannedSession(_Part):

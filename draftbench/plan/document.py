@@ -25,7 +25,7 @@ from draftbench.plan.content import (
     PlannedWorkload,
     SpanSeconds,
 )
-from draftbench.plan.duration import expected_seconds, timeline
+from draftbench.plan.duration import SessionSeconds, expected_seconds, session_estimates, timeline
 from draftbench.plan.inputs import PlanInputs
 from draftbench.plan.memory import memory_fit
 
@@ -139,6 +139,7 @@ def _workloads(inputs: PlanInputs, matrix: Matrix) -> tuple[PlannedWorkload, ...
 
 
 def _sessions(inputs: PlanInputs, sessions: tuple[Session, ...]) -> tuple[PlannedSession, ...]:
+    estimates = session_estimates(inputs, sessions)
     seconds = expected_seconds(inputs, sessions)
     placed = {key: gpus for key, _, _, gpus in timeline(inputs, sessions, seconds).sessions}
     return tuple(
@@ -153,14 +154,22 @@ def _sessions(inputs: PlanInputs, sessions: tuple[Session, ...]) -> tuple[Planne
             order=session.order,
             gpus=placed[session.key] if inputs.device == "cuda" else (),
             expected=SpanSeconds.of(seconds[session.key]),
-            cells=tuple(
-                PlannedCell(
-                    key=cell.key, workload=cell.workload, workload_key=cell.workload_key, concurrency=cell.concurrency
-                )
-                for cell in session.cells
-            ),
+            cells=_cells(session, estimates[session.arm.name, session.tensor_parallelism]),
         )
         for session in sessions
+    )
+
+
+def _cells(session: Session, estimate: SessionSeconds) -> tuple[PlannedCell, ...]:
+    return tuple(
+        PlannedCell(
+            key=cell.key,
+            workload=cell.workload,
+            workload_key=cell.workload_key,
+            concurrency=cell.concurrency,
+            expected=round(estimate.cells[cell.workload, cell.concurrency].expected, 1),
+        )
+        for cell in session.cells
     )
 
 

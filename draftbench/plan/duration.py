@@ -15,6 +15,7 @@ from draftbench.plan.assumptions import (
     PROMPT_TOKENS,
     SHARE_OF_CAP,
     TURNS,
+    WARMUP_PASSES,
     ZERO,
     Rates,
     Span,
@@ -88,13 +89,18 @@ def session_seconds(inputs: PlanInputs, arm: Arm, tp: int) -> SessionSeconds:
     warmup = JOB_SECONDS
     cells = {}
     for name, workload in inputs.config.workloads.items():
-        ranks = workload.calibration_ranks
-        if ranks is not None:
-            size = work_size(workload, ranks[1] - ranks[0])
-            warmup = warmup + work_seconds(inputs, rates, arm, size, max(workload.concurrency))
+        warmup = warmup + _warmup_seconds(inputs, rates, arm, workload)
         for concurrency in workload.concurrency:
             cells[name, concurrency] = cell_seconds(inputs, rates, arm, workload, concurrency)
     return SessionSeconds(JOB_SECONDS + rates.start, warmup, cells)
+
+
+def _warmup_seconds(inputs: PlanInputs, rates: Rates, arm: Arm, workload: WorkloadConfig) -> Span:
+    """Seconds of warm-up: calibration conversations fill the lanes of the highest concurrency, pass after pass."""
+    first, last = workload.calibration_ranks or (0, 1)
+    lanes = max(workload.concurrency)
+    size = work_size(workload, max(last - first, lanes))
+    return work_seconds(inputs, rates, arm, size, lanes).times(WARMUP_PASSES)
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def _pack(
     return placed
 
 
-def _estimates(inputs: PlanInputs, sessions: Sequence[Session]) -> dict[tuple[str, int], SessionSeconds]:
+def session_estimates(inputs: PlanInputs, sessions: Sequence[Session]) -> dict[tuple[str, int], SessionSeconds]:
     """Estimates by (arm, tp): blocks repeat them."""
     arms = {(session.arm.name, session.tensor_parallelism): session.arm for session in sessions}
     return {pair: session_seconds(inputs, arm, pair[1]) for pair, arm in arms.items()}
@@ -141,40 +147,10 @@ def _estimates(inputs: PlanInputs, sessions: Sequence[Session]) -> dict[tuple[st
 
 def expected_seconds(inputs: PlanInputs, sessions: Sequence[Session]) -> dict[str, Span]:
     """Seconds by session key, from the stated assumptions alone."""
-    estimates = _estimates(inputs, sessions)
+    estimates = session_estimates(inputs, sessions)
     return {
         session.key: estimates[session.arm.name, session.tensor_parallelism].total(
             [(cell.workload, cell.concurrency) for cell in session.cells]
         )
         for session in sessions
     }
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What is left of a run, from the stated rates corrected by what finished cells really took.
-
-    `correction` = measured / expected seconds of the finished cells; None before the first.
-    """
-
-    finished_cells: int
-    open_cells: int
-    correction: float | None
-    left: Span
-
-
-def remaining(inputs: PlanInputs, sessions: Sequence[Session], measured: Mapping[tuple[str, str], float]) -> Progress:
-    """Estimate the rest of a run; `measured` are seconds by (session key, cell key)."""
-    estimates = _estimates(inputs, sessions)
-    expected_of_finished, left, open_cells = 0.0, {}, 0
-    for session in sessions:
-        estimate = estimates[session.arm.name, session.tensor_parallelism]
-        open_ = [cell for cell in session.cells if (session.key, cell.key) not in measured]
-        finished = [cell for cell in session.cells if (session.key, cell.key) in measured]
-        expected_of_finished += sum(estimate.cells[cell.workload, cell.concurrency].expected for cell in finished)
-        left[session.key] = estimate.total([(cell.workload, cell.concurrency) for cell in open_])
-        open_cells += len(open_)
-    correction = sum(measured.values()) / expected_of_finished if expected_of_finished else None
-    corrected = {key: span.scaled(correction or 1.0) for key, span in left.items()}
-    finished_cells = sum(len(session.cells) for session in sessions) - open_cells
-    return Progress(finished_cells, open_cells, correction, timeline(inputs, sessions, corrected).total)

@@ -8,6 +8,7 @@ from draftbench.plan.content import Plan, SpanSeconds
 from draftbench.plan.markdown_node import hardware_section, memory_section, models_section
 from draftbench.plan.markdown_table import Row, table
 from draftbench.plan.power import CONVERSATION_SD, LAUNCH_SD, MOST_BLOCKS, Power, familywise_level, power_of
+from draftbench.plan.progress import Progress
 from draftbench.workloads.schema import Manifest
 
 USEFUL_HALF_WIDTH = 1.0
@@ -22,8 +23,8 @@ client kept up; otherwise it is a failure with a record, never a number.
 Nothing is dropped from the analysis for its value."""
 
 
-def render_markdown(plan: Plan, manifests: dict[str, Manifest] | None = None) -> str:
-    """Render the plan; `manifests` of workloads that are built already, by workload key."""
+def render_markdown(plan: Plan, manifests: dict[str, Manifest] | None = None, progress: Progress | None = None) -> str:
+    """Render the plan; `manifests` of workloads that are built already, by workload key; `progress` of its cells."""
     sections = (
         f"# Plan: {plan.experiment}",
         f"**Question.** {plan.question}",
@@ -36,7 +37,7 @@ def render_markdown(plan: Plan, manifests: dict[str, Manifest] | None = None) ->
         "## Matrix\n\n" + _matrix(plan),
         "## Refused\n\n" + _refusals(plan),
         "## Memory\n\n" + memory_section(plan),
-        "## Duration\n\n" + _duration(plan),
+        "## Duration\n\n" + _duration(plan, progress),
         "## Hypotheses\n\n" + _hypotheses(plan),
         "## Statistics\n\n" + _statistics(plan),
         "## Deviations\n\n" + DEVIATIONS,
@@ -169,7 +170,7 @@ def _refusals(plan: Plan) -> str:
     return table(("arm", "tp", "reason"), [(r.arm, r.tensor_parallelism, r.reason) for r in plan.refusals])
 
 
-def _duration(plan: Plan) -> str:
+def _duration(plan: Plan, progress: Progress | None) -> str:
     text = f"Expected {_span(plan.duration)}"
     if plan.time_budget is not None:
         text += f"; the time budget is {minutes(plan.time_budget)}"
@@ -178,6 +179,11 @@ def _duration(plan: Plan) -> str:
         lines.append(
             f"As written, the study would take {_span(plan.wanted_duration)}. "
             f"For the time budget it gives up, in this order: {', '.join(plan.given_up)}."
+        )
+    if progress is not None and progress.correction is not None:
+        lines.append(
+            f"{progress.finished} of {plan.cells} cells are measured already and took "
+            f"{progress.correction:.2g} x the estimate; by that the rest takes about {minutes(progress.seconds_left)}."
         )
     rows = [(line.name, line.value, line.source) for line in plan.assumptions]
     lines.append("The estimate rests on these assumptions, expected (lowest to highest):")

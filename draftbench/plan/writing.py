@@ -7,6 +7,7 @@ from draftbench.layout import Layout
 from draftbench.plan.content import Plan
 from draftbench.plan.ledger import ledger_text, merged, read_ledger
 from draftbench.plan.markdown import render_markdown
+from draftbench.plan.progress import progress_of, read_measured
 from draftbench.provenance import atomic_write_text
 from draftbench.workloads.schema import MANIFEST_FILE, Manifest, load_manifest
 
@@ -18,7 +19,9 @@ def write_plan(plan: Plan, layout: Layout, project: Path = Path()) -> None:
     """
     ledger = merged(read_ledger(project, layout), plan.blocks)
     atomic_write_text(project / layout.ledger, ledger_text(ledger))
-    atomic_write_text(project / layout.plan_markdown, render_markdown(plan, _manifests(plan, layout, project)))
+    progress = progress_of(plan, read_measured(plan, layout, project))
+    document = render_markdown(plan, _manifests(plan, layout, project), progress)
+    atomic_write_text(project / layout.plan_markdown, document)
     atomic_write_text(project / layout.plan_json, plan.model_dump_json(indent=1) + "\n")
 
 

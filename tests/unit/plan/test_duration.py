@@ -11,8 +11,6 @@ from draftbench.plan.budget import skeleton
 from draftbench.plan.duration import (
     WorkSize,
     expected_seconds,
-    remaining,
-    session_seconds,
     timeline,
     work_seconds,
     work_size,
@@ -137,18 +135,3 @@ def test_session_seconds_grow_with_its_cells(make_inputs: MakeInputs) -> None:
         assert seconds[one.key].low < seconds[one.key].expected < seconds[one.key].high
         assert seconds[one.key].low > 2 * JOB_SECONDS.low
     assert {name: len(values) for name, values in by_arm.items()} == {"ar": 1, "dflash": 1, "ddtree-b16": 1}
-
-
-def test_finished_cells_correct_the_rest(make_inputs: MakeInputs) -> None:
-    """Cells that took twice the estimate double what is left; with nothing finished there is no correction."""
-    inputs = make_inputs({"packing": "exclusive"})
-    sessions = skeleton(inputs, {}).sessions
-    before = remaining(inputs, sessions, {})
-    assert (before.finished_cells, before.open_cells, before.correction) == (0, 12, None)
-    first = sessions[0]
-    estimate = session_seconds(inputs, first.arm, 1)
-    took = {(first.key, c.key): 2 * estimate.cells[c.workload, c.concurrency].expected for c in first.cells}
-    after = remaining(inputs, sessions, took)
-    assert (after.finished_cells, after.open_cells, after.correction) == (2, 10, pytest.approx(2.0))
-    others = sum(expected_seconds(inputs, sessions)[one.key].expected for one in sessions[1:])
-    assert after.left.expected == pytest.approx(2 * others)
