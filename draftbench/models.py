@@ -95,7 +95,7 @@ def _facts_of_checkpoint(folder: Path, model: ModelConfig, declared: Mapping[str
             facts[name] = _declared(wanted)
         elif wanted.value is not None and _declared(wanted).value != read:
             warnings.append(f"{name}: the config declares {wanted.value}, the checkpoint says {read}, which is used")
-    return _finish(model.name, f"read from {model.path}", facts, warnings)
+    return _finish(model.name, "read from the checkpoint", facts, warnings)
 
 
 def facts_of_config(config: Mapping[str, Any], warnings: list[str]) -> dict[str, Fact]:

@@ -84,8 +84,10 @@ def content_sha256(plan: Plan) -> str:
 
 
 def hardware_content(inventory: Inventory) -> dict[str, Any]:
-    """The inventory as JSON values."""
+    """The inventory as JSON values, without what identifies one machine: plans and reports are passed on."""
     content: dict[str, Any] = json.loads(json.dumps(asdict(inventory)))
+    for gpu in content["gpus"]:
+        del gpu["uuid"]
     return content
 
 
@@ -193,4 +195,6 @@ def _warnings(inputs: PlanInputs, decision: BudgetDecision) -> tuple[str, ...]:
         warnings.append(
             "serving.cuda_graph_max_batch is null: whether graphs cover every batch is not known beforehand"
         )
+    if config.engine_entry.kind == "sglang" and any(arm.is_tree for arm in config.expanded_arms):
+        warnings.append("stock SGLang has no DDTREE: its serving environment needs the plugin of plugins/sglang-ddtree")
     return tuple(warnings)

@@ -6,7 +6,7 @@ from draftbench.labels import arm_label, workload_label
 from draftbench.plan.budget import minutes
 from draftbench.plan.content import Plan, SpanSeconds
 from draftbench.plan.markdown_node import hardware_section, memory_section, models_section
-from draftbench.plan.markdown_table import Row, table
+from draftbench.plan.markdown_table import Row, cell, table
 from draftbench.plan.power import CONVERSATION_SD, LAUNCH_SD, MOST_BLOCKS, Power, familywise_level, power_of
 from draftbench.plan.progress import Progress
 from draftbench.workloads.schema import Manifest
@@ -67,7 +67,7 @@ def _span(span: SpanSeconds) -> str:
 
 
 def _warnings(plan: Plan) -> str:
-    return "\n".join(f"> **Note.** {_sentence(warning)}" for warning in plan.warnings)
+    return "\n>\n".join(f"> **Note.** {_sentence(warning)}" for warning in plan.warnings)
 
 
 def _sentence(text: str) -> str:
@@ -96,7 +96,7 @@ def _arms(plan: Plan) -> str:
 
 
 def _settings(settings: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {'null' if value is None else value}" for name, value in settings.items())
+    return ", ".join(f"{name} {'null' if value is None else cell(value)}" for name, value in settings.items())
 
 
 def _workloads(plan: Plan, manifests: dict[str, Manifest]) -> str:
@@ -231,7 +231,7 @@ def power_by_workload(plan: Plan) -> list[tuple[str, Power]]:
 
 def _precision(power: Power) -> tuple[str, str, object]:
     def shown(half: float | None) -> str:
-        return "no useful one" if half is None or half > USEFUL_HALF_WIDTH else f"+-{half:.1%}"
+        return "no useful one" if half is None or half > USEFUL_HALF_WIDTH else f"±{half:.1%}"
 
     needed = power.blocks_needed or f"more than {MOST_BLOCKS}"
     return shown(power.for_these_prompts), shown(power.for_prompts_like_these), needed
