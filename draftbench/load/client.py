@@ -84,8 +84,11 @@ class Client:
             await self._session.close()
 
     async def open_connections(self, count: int) -> None:
-        """Connect before the first request, so that no connect time stands in a TTFT."""
-        await asyncio.gather(*(self.health() for _ in range(count)))
+        """Connect before the first request, so that no connect time stands in a TTFT.
+
+        Not by /health: SGLang generates a token for each of those.
+        """
+        await asyncio.gather(*(self._call("GET", "/model_info") for _ in range(count)))
 
     async def generate(self, body: bytes, on_read: _Note | None = None) -> RawStream:
         """Send a streamed request and stamp each read; `on_read` hears every arrival time."""

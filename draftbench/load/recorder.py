@@ -50,10 +50,11 @@ def write_cell(folder: Path, rows: CellRows, record: CellRecord) -> Path:
     """
     cell_json = folder / "cell.json"
     cell_json.unlink(missing_ok=True)
-    _write_table(folder / REQUESTS_FILE, REQUEST_COLUMNS, [request_row(rows.name, r) for r in rows.requests])
-    _write_table(folder / CHUNKS_FILE, CHUNK_COLUMNS, chunk_rows(rows))
+    requests = [request_row(rows.name, record) for record in rows.requests]
+    _write(folder / REQUESTS_FILE, pa.Table.from_pylist(requests, schema=arrow_schema(REQUEST_COLUMNS)))
+    _write(folder / CHUNKS_FILE, pa.table(chunk_columns(rows), schema=arrow_schema(CHUNK_COLUMNS)))
     if rows.scores is not None:
-        _write_table(folder / SCORES_FILE, SCORE_COLUMNS, score_rows(rows))
+        _write(folder / SCORES_FILE, pa.Table.from_pylist(score_rows(rows), schema=arrow_schema(SCORE_COLUMNS)))
     atomic_write_bytes(cell_json, record.model_dump_json(indent=2).encode())
     return cell_json
 
@@ -66,7 +67,7 @@ def arrow_schema(columns: Mapping[str, str]) -> pa.Schema:
 def request_row(cell: str, record: RequestRecord) -> dict[str, Any]:
     """One row of requests.parquet."""
     chunks = record.chunks
-    fields = {name: value for name, value in asdict(record).items() if name in REQUEST_COLUMNS}
+    fields = {name: value for name, value in vars(record).items() if name in REQUEST_COLUMNS}
     return {
         **fields,
         "cell": cell,
@@ -78,19 +79,16 @@ def request_row(cell: str, record: RequestRecord) -> dict[str, Any]:
     }
 
 
-def chunk_rows(rows: CellRows) -> list[dict[str, Any]]:
-    """Rows of chunks.parquet, in order of request and chunk."""
-    return [
-        {
-            "cell": rows.name,
-            "request": record.request,
-            "chunk": number,
-            "time_ns": chunk.time_ns,
-            "new_tokens": chunk.new_tokens,
-        }
-        for record in rows.requests
-        for number, chunk in enumerate(record.chunks)
-    ]
+def chunk_columns(rows: CellRows) -> dict[str, list[Any]]:
+    """Columns of chunks.parquet, in order of request and chunk; a cell may have millions of them."""
+    chunks = [(record, number) for record in rows.requests for number in range(len(record.chunks))]
+    return {
+        "cell": [rows.name] * len(chunks),
+        "request": [record.request for record, _ in chunks],
+        "chunk": [number for _, number in chunks],
+        "time_ns": [record.chunks[number].time_ns for record, number in chunks],
+        "new_tokens": [record.chunks[number].new_tokens for record, number in chunks],
+    }
 
 
 def score_rows(rows: CellRows) -> list[dict[str, Any]]:
@@ -102,8 +100,7 @@ def score_rows(rows: CellRows) -> list[dict[str, Any]]:
     ]
 
 
-def _write_table(path: Path, columns: Mapping[str, str], rows: list[dict[str, Any]]) -> None:
-    table = pa.Table.from_pylist(rows, schema=arrow_schema(columns))
+def _write(path: Path, table: pa.Table) -> None:
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd")
     atomic_write_bytes(path, buffer.getvalue())

@@ -11,7 +11,8 @@ from draftbench.load.session_player import PlayedServer
 
 REDACTED = "(redacted)"
 _SECRET = re.compile(r"(?:^|_)token$|secret|passw|credential|api_?key|private_?key", re.IGNORECASE)
-_VOLATILE_KEYS = frozenset({"internal_states"})
+_SCHEDULER_FACTS = ("effective_max_running_requests_per_dp", "decode_cuda_graph_bs")
+"""What SGLang's scheduler resolved for itself; the rest of its `internal_states` are copies and counters."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,9 @@ def device_names(device: str, gpus: list[tuple[int, str | None]]) -> tuple[str, 
 
 def resolved_settings(server_info: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that a server reports, without counters that change and without secrets."""
-    return {key: _redacted(key, value) for key, value in server_info.items() if key not in _VOLATILE_KEYS}
+    settings = {key: _redacted(key, value) for key, value in server_info.items() if key != "internal_states"}
+    states = server_info.get("internal_states") or [{}]
+    return settings | {key: states[0][key] for key in _SCHEDULER_FACTS if key in states[0]}
 
 
 def redacted_environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -22,8 +22,10 @@ from draftbench.records import RequestRecord
 
 MOST_PASSES = 3
 STEADY_TOLERANCE = 0.10
-"""Relative difference of the step time between the two halves of a pass that still counts as steady."""
+"""Relative difference between two step times that still counts as steady."""
 FEWEST_GAPS = 8
+Halves = tuple[float, float]
+"""Median step time in the first and in the second half of a pass, milliseconds."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def fill_lanes(conversations: Sequence[PlannedConversation], concurrency: int) -
     ]
 
 
-def half_medians_ms(records: Sequence[RequestRecord]) -> tuple[float, float] | None:
+def half_medians_ms(records: Sequence[RequestRecord]) -> Halves | None:
     """Median gap between chunks in the first and the second half of a pass; None with too few gaps to say."""
     timed = [
         (later.time_ns, gap)
@@ -89,12 +91,18 @@ def half_medians_ms(records: Sequence[RequestRecord]) -> tuple[float, float] | N
     return median(gaps[:middle]), median(gaps[middle:])
 
 
-def is_steady(halves: tuple[float, float] | None) -> bool:
-    """Whether the step time no longer moves within a pass."""
+def is_steady(halves: Halves | None, former: Halves | None) -> bool:
+    """Whether the step time no longer moves: within the pass, or from the former pass to this one.
+
+    The second way is for conversations whose context grows, so that later steps are slower in every pass.
+    """
     if halves is None:
         return False
-    first, second = halves
-    return abs(second - first) <= STEADY_TOLERANCE * first
+    return _alike(*halves) or (former is not None and all(map(_alike, former, halves)))
+
+
+def _alike(one: float, other: float) -> bool:
+    return abs(other - one) <= STEADY_TOLERANCE * one
 
 
 def warm_up(
@@ -122,9 +130,13 @@ def warm_up(
 async def _until_steady(run: RunFile, calibration: Calibration, server: ServedInstance) -> dict[str, Any]:
     conversations = fill_lanes(calibration.conversations, calibration.concurrency)
     passes: list[dict[str, Any]] = []
+    former: Halves | None = None
     async with Client(server.url) as client:
         while len(passes) < MOST_PASSES and not (passes and passes[-1]["steady"]):
-            passes.append(await _one_pass(run, client, conversations, calibration.concurrency, server))
+            records = await _one_pass(run, client, conversations, calibration.concurrency, server)
+            halves = half_medians_ms(records)
+            passes.append(_described(records, halves, is_steady(halves, former)))
+            former = halves
     return {
         "workload": calibration.workload,
         "concurrency": calibration.concurrency,
@@ -140,7 +152,7 @@ async def _one_pass(
     conversations: Sequence[PlannedConversation],
     concurrency: int,
     server: ServedInstance,
-) -> dict[str, Any]:
+) -> list[RequestRecord]:
     limits = Limits(run.hang_timeout, run.cell_timeout)
     player = SessionPlayer(client, MonotonicClock(), server.played, run.sampling, limits)
     try:
@@ -151,10 +163,13 @@ async def _one_pass(
     failed = next((record for record in records if record.error), None)
     if failed is not None:
         raise MeasurementError(f"warm-up conversation {failed.conversation} failed: {failed.error}", "incomplete")
-    halves = half_medians_ms(records)
+    return records
+
+
+def _described(records: Sequence[RequestRecord], halves: Halves | None, steady: bool) -> dict[str, Any]:
     return {
         "requests": len(records),
         "output_tokens": sum(record.completion_tokens or 0 for record in records),
         "step_ms_halves": halves,
-        "steady": is_steady(halves),
+        "steady": steady,
     }

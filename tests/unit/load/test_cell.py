@@ -69,7 +69,12 @@ def test_secrets_and_counters_stay_out_of_the_record(tmp_path: Path) -> None:
     """The server's settings are recorded, its API key and running counters are not."""
     resolved = json.loads(measured(tmp_path, TinyServer()).read_text())["resolved"]
 
-    assert resolved == {"version": "0.5.17", "page_size": 1, "api_key": "(redacted)"}
+    assert resolved == {
+        "version": "0.5.17",
+        "page_size": 1,
+        "api_key": "(redacted)",
+        "effective_max_running_requests_per_dp": 48,
+    }
 
 
 def test_an_ar_cell_scores_its_own_output(tmp_path: Path) -> None:

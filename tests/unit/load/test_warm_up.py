@@ -60,11 +60,17 @@ def test_a_pass_is_steady_when_its_halves_agree() -> None:
     even = autoregressive_record(chunks=timed(*[10] * 4, *[11] * 4))
 
     assert half_medians_ms([first_slow]) == (20.0, 10.0)
-    assert not is_steady((20.0, 10.0))
+    assert not is_steady((20.0, 10.0), None)
     assert half_medians_ms([even]) == (10.0, 11.0)
-    assert is_steady((10.0, 11.0))
+    assert is_steady((10.0, 11.0), None)
     assert half_medians_ms([autoregressive_record(chunks=timed(*[10] * 7))]) is None
-    assert not is_steady(None)
+    assert not is_steady(None, (10.0, 10.0))
+
+
+def test_a_growing_context_is_steady_when_two_passes_agree() -> None:
+    """10 then 20 ms in both passes is steady in the second one; 15 then 20 ms before it is not."""
+    assert is_steady((10.0, 20.0), (10.5, 19.5))
+    assert not is_steady((10.0, 20.0), (15.0, 20.0))
 
 
 def test_warm_up_says_what_it_did_and_marks_the_instance(tmp_path: Path) -> None:

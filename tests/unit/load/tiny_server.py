@@ -16,6 +16,9 @@ STEP_TOKENS = (2, 1, 3)
 """Tokens of the verify steps after the prefill's one: 7 tokens in all, 3 accepted drafts."""
 
 
+STATES = [{"last_gen_throughput": 354.9, "effective_max_running_requests_per_dp": 48}]
+
+
 @dataclass
 class TinyServer:
     """Answers every prompt with ids 11 to 17 in four chunks; `fault` names what goes wrong, in `faulty_call` alone."""
@@ -103,14 +106,14 @@ class TinyServer:
         return web.Response(status=400 if refused else 200, text="Flush cache failed." if refused else "Cache flushed.")
 
     @staticmethod
-    async def health(_request: web.Request) -> web.Response:
-        """`/health`."""
-        return web.Response()
+    async def well(_request: web.Request) -> web.Response:
+        """`/health` and `/model_info`."""
+        return web.json_response({})
 
     @staticmethod
     async def info(_request: web.Request) -> web.Response:
         """`/server_info`."""
-        settings = {"version": "0.5.17", "page_size": 1, "api_key": "sesame", "internal_states": [{"step": 1}]}
+        settings = {"version": "0.5.17", "page_size": 1, "api_key": "sesame", "internal_states": STATES}
         return web.Response(text=json.dumps(settings), content_type="application/json")
 
 
@@ -122,7 +125,8 @@ async def serving(server: TinyServer) -> AsyncIterator[TinyServer]:
         [
             web.post("/generate", server.generate),
             web.post("/flush_cache", server.flush),
-            web.get("/health", server.health),
+            web.get("/health", server.well),
+            web.get("/model_info", server.well),
             web.get("/server_info", server.info),
         ]
     )
