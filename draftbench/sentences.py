@@ -51,6 +51,25 @@ def interval_of(row: Row) -> tuple[float | None, float | None]:
     return row["low"], row["high"]
 
 
+def interval_of_these(row: Row) -> tuple[float | None, float | None]:
+    """The interval that takes the prompts as fixed: the adjusted one where there is one."""
+    if row["low_adjusted_these_prompts"] is not None and row["high_adjusted_these_prompts"] is not None:
+        return row["low_adjusted_these_prompts"], row["high_adjusted_these_prompts"]
+    return row["low_these_prompts"], row["high_these_prompts"]
+
+
+def claim_of_these(row: Row) -> Claim:
+    """As `claim_of`, for the measured prompts alone."""
+    low, high = interval_of_these(row)
+    fixed = {
+        **row,
+        "verdict": row["verdict_these_prompts"],
+        "low_adjusted": low,
+        "high_adjusted": high,
+    }
+    return claim_of(fixed) if low is not None else "not_tested"
+
+
 def place_words(study: Study, row: Row) -> str:
     """`code at concurrency 4 with TP8`, as little of it as tells the conditions apart."""
     cells = study.table("cells")
@@ -72,13 +91,26 @@ def comparison(study: Study, row: Row) -> str:
     if claim == "missing":
         return f"There is no result for {arm} against {baseline} on {place}: {_reason(row)}."
     if claim == "inconclusive":
-        return (
-            f"Whether {arm} is faster or slower than {baseline} on {place} is not decided: "
-            f"the estimate is {numbers.ratio(row['estimate'])} times {evidence}."
-        )
+        return _undecided(study, row, arm, baseline, place, effect)
     if claim == "not_tested":
         return f"In what was measured on {place}, {arm} {_past(effect)}, but this was not tested: {_reason(row)}."
     return f"On {place}, {arm} {effect} {evidence}: {claim}."
+
+
+def _undecided(study: Study, row: Row, arm: str, baseline: str, place: str, effect: str) -> str:
+    """Undecided for prompts like these; the measured prompts alone may still be decided."""
+    these, size = claim_of_these(row), numbers.sample_size(row["blocks"], row["conversations"])
+    if these in {"faster", "slower"}:
+        ends = numbers.interval(*interval_of_these(row), as_ratio=True)
+        wide = numbers.interval(*interval_of(row), as_ratio=True)
+        return (
+            f"On {place}, {arm} {effect} for the prompts measured ({numbers.confidence_label(study.confidence)} interval "
+            f"{ends}, {size}): {these}; for prompts like these it is not decided ({wide})."
+        )
+    return (
+        f"Whether {arm} is faster or slower than {baseline} on {place} is not decided: "
+        f"the estimate is {numbers.ratio(row['estimate'])} times ({_evidence(study, row)})."
+    )
 
 
 def _effect(row: Row, baseline: str) -> str:
@@ -125,35 +157,43 @@ def answer(study: Study) -> str:
     if study.method(arm) == "AR":
         return "The primary arm is AR itself, so there is nothing to compare."
     rows = main_rows(study, arm)
-    groups = {claim: [row for row in rows if claim_of(row) == claim] for claim in _CLAUSES}
-    clauses = [_clause(study, claim, groups[claim]) for claim in _CLAUSES if groups[claim]]
-    if not any(groups[claim] for claim in ("faster", "slower", "inconclusive", "not_tested")):
+    groups = {kind: [row for row in rows if _answer_kind(row) == kind] for kind in _CLAUSES}
+    if not any(groups[kind] for kind in _CLAUSES if kind != "missing"):
         return f"No answer: {study.label(arm)} has no valid comparison with AR ({why_missing(study, arm)})."
+    clauses = [_clause(study, kind, groups[kind]) for kind in _CLAUSES if groups[kind]]
     return f"On this machine {study.label(arm)} {'; it '.join(clauses)}{_brackets(study, rows)}."
 
 
-_CLAUSES: dict[Claim, str] = {
+_CLAUSES = {
     "faster": "is faster than AR",
+    "faster_here": "is faster than AR for the prompts measured, which is not shown for prompts like these,",
     "slower": "is slower than AR",
+    "slower_here": "is slower than AR for the prompts measured, which is not shown for prompts like these,",
     "inconclusive": "is not shown to be faster or slower than AR",
     "not_tested": "was measured against AR without a test",
     "missing": "has no result",
 }
 
 
-def _clause(study: Study, claim: Claim, rows: Sequence[Row]) -> str:
-    if claim == "missing":
-        return f"{_CLAUSES[claim]} on {listed(place_words(study, row) for row in rows)} ({_reason(rows[0])})"
+def _answer_kind(row: Row) -> str:
+    claim, here = claim_of(row), claim_of_these(row)
+    return f"{here}_here" if claim == "inconclusive" and here in {"faster", "slower"} else claim
+
+
+def _clause(study: Study, kind: str, rows: Sequence[Row]) -> str:
+    if kind == "missing":
+        return f"{_CLAUSES[kind]} on {listed(place_words(study, row) for row in rows)} ({_reason(rows[0])})"
     if len(rows) > MOST_LISTED:
         values = [row["estimate"] for row in rows]
         span = f"estimates {numbers.ratio(min(values))} to {numbers.ratio(max(values))} times AR's speed"
-        return f"{_CLAUSES[claim]} in {len(rows)} conditions ({span})"
-    texts = (f"on {place_words(study, row)} ({_value_and_interval(row)})" for row in rows)
-    return f"{_CLAUSES[claim]} {listed(texts)}"
+        return f"{_CLAUSES[kind]} in {len(rows)} conditions ({span})"
+    here = kind.endswith("_here")
+    texts = (f"on {place_words(study, row)} ({_value_and_interval(row, here)})" for row in rows)
+    return f"{_CLAUSES[kind]} {listed(texts)}"
 
 
-def _value_and_interval(row: Row) -> str:
-    words = numbers.interval(*interval_of(row), as_ratio=True)
+def _value_and_interval(row: Row, here: bool) -> str:
+    words = numbers.interval(*(interval_of_these(row) if here else interval_of(row)), as_ratio=True)
     return f"{numbers.ratio(row['estimate'])} times{f', {words}' if words else ''}"
 
 

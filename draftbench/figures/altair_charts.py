@@ -56,7 +56,7 @@ def panel_spec(figure: Figure, panel: Panel) -> dict[str, Any]:
         .configure(font=_FONT, background="transparent")
         .configure_view(stroke=None)
     )
-    return dict(spec.to_dict())
+    return dict(spec.to_dict(validate=False))
 
 
 def points_of(figure: Figure, panel: Panel) -> list[dict[str, Any]]:
@@ -73,8 +73,11 @@ def _row(figure: Figure, series: Series, point: Point) -> dict[str, Any]:
         "y": point.y,
         "low": point.low,
         "high": point.high,
+        "inner_low": point.inner_low,
+        "inner_high": point.inner_high,
         "value": numbers.ratio(point.y) if as_ratio else numbers.number(point.y),
         "interval": numbers.interval(point.low, point.high, as_ratio=as_ratio) or "none",
+        "inner": numbers.interval(point.inner_low, point.inner_high, as_ratio=as_ratio) or "none",
         "n": point.note or "not recorded",
         "workload": point.workload,
         "concurrency": point.concurrency,
@@ -112,8 +115,11 @@ def _mark_layers(figure: Figure, panel: Panel, base: Any, shared: dict[str, Any]
         )
         layers.append(base.mark_line(strokeWidth=1.8).encode(y=y, strokeDash=dash, **plain))
     if any(point.has_interval for point in panel.points):
-        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.6)
+        bars = base.transform_filter("isValid(datum.low)").mark_rule(strokeWidth=1.4, clip=True)
         layers.append(bars.encode(y=_y(figure, "low:Q"), y2="high:Q", **plain))
+    if any(point.inner_low is not None for point in panel.points):
+        inner = base.transform_filter("isValid(datum.inner_low)").mark_rule(strokeWidth=4, clip=True)
+        layers.append(inner.encode(y=_y(figure, "inner_low:Q"), y2="inner_high:Q", **plain))
     points = base.mark_point(filled=True, size=75, strokeWidth=1.5)
     layers.append(points.encode(y=y, tooltip=tooltip, **shared))
     return layers
@@ -168,5 +174,6 @@ def _tooltip(figure: Figure) -> list[alt.Tooltip]:
         alt.Tooltip(f"x:{x_type}", title=figure.x.label),
         alt.Tooltip("value:N", title=figure.y.label),
         alt.Tooltip("interval:N", title="Interval"),
+        alt.Tooltip("inner:N", title="For these prompts"),
         alt.Tooltip("n:N", title="n"),
     ]

@@ -59,9 +59,20 @@ def estimate_point(row: Row, x: str | float, *, adjusted: bool = False) -> Point
         low, high = row["low_adjusted"], row["high_adjusted"]
     if low is None or high is None:
         low = high = None
+    inner = _inner_interval(row, adjusted)
     size = numbers.sample_size(row["blocks"], row["conversations"])
     note = "; ".join(part for part in (size, row["reason"] or "") if part)
-    return Point(x, row["estimate"], low, high, note, **place(row))
+    return Point(x, row["estimate"], low, high, note, **place(row), inner_low=inner[0], inner_high=inner[1])
+
+
+def _inner_interval(row: Row, adjusted: bool) -> tuple[float | None, float | None]:
+    names = ("low_adjusted_these_prompts", "high_adjusted_these_prompts") if adjusted else ()
+    for low, high in (names, ("low_these_prompts", "high_these_prompts")) if names else (
+        ("low_these_prompts", "high_these_prompts"),
+    ):
+        if row.get(low) is not None and row.get(high) is not None:
+            return row[low], row[high]
+    return None, None
 
 
 def arm_series(

@@ -35,7 +35,10 @@ class Style:
 
 @dataclass(frozen=True)
 class Point:
-    """One plotted value; `x` is a category or a number, `note` says n and what a tooltip should add."""
+    """One plotted value; `x` is a category or a number, `note` says n and what a tooltip should add.
+
+    The inner interval, drawn thicker, takes the prompts as fixed; `low` to `high` also covers prompts like these.
+    """
 
     x: str | float
     y: float
@@ -45,10 +48,13 @@ class Point:
     workload: str | None = None
     concurrency: int | None = None
     tensor_parallelism: int | None = None
+    inner_low: float | None = None
+    inner_high: float | None = None
 
     def __post_init__(self) -> None:
         assert math.isfinite(self.y), "a missing value is left out, never plotted"
         assert (self.low is None) == (self.high is None), "an interval has two ends"
+        assert (self.inner_low is None) == (self.inner_high is None), "an interval has two ends"
 
     @property
     def has_interval(self) -> bool:

@@ -170,18 +170,37 @@ def _plot(figure: Figure, panel: Panel, series: Series) -> str:
     else:
         options = _look(figure, series.style, series.joined) + ", forget plot"
         options += ", error bars/.cd, y dir=both, y explicit"
-    return (
+    return _inner_bars(figure, panel, series) + (
         f"% series {series.key}\n\\addplot[{options}] table[x=x, y=y, y error minus=minus, y error plus=plus, "
         f"row sep=newline] {{\nx y minus plus\n{rows}\n}};"
     )
 
 
+def _inner_bars(figure: Figure, panel: Panel, series: Series) -> str:
+    held = [point for point in series.points if point.inner_low is not None and point.inner_high is not None]
+    if not held:
+        return ""
+    rows = []
+    for point in held:
+        minus, plus = point.y - (point.inner_low or 0.0), (point.inner_high or 0.0) - point.y
+        rows.append(f"{_position(figure, panel, series, point):.4f} {point.y:.6g} {minus:.6g} {plus:.6g}")
+    bars = "error bars/.cd, y dir=both, y explicit, error bar style={line width=2.2pt}, error mark=none"
+    table = "\n".join(rows)
+    return (
+        f"% inner {series.key}\n\\addplot[color={_colour(series.style)}, only marks, mark=none, forget plot, {bars}] "
+        f"table[x=x, y=y, y error minus=minus, y error plus=plus, row sep=newline] {{\nx y minus plus\n{table}\n}};\n"
+    )
+
+
+def _position(figure: Figure, panel: Panel, series: Series, point: Point) -> float:
+    if not figure.x.categories:
+        return float(point.x)
+    keys = [one.key for one in panel.series]
+    return figure.categories(panel).index(str(point.x)) + dodge(keys.index(series.key), len(keys))
+
+
 def _row(figure: Figure, panel: Panel, series: Series, point: Point) -> str:
-    if figure.x.categories:
-        keys = [one.key for one in panel.series]
-        x = figure.categories(panel).index(str(point.x)) + dodge(keys.index(series.key), len(keys))
-    else:
-        x = float(point.x)
+    x = _position(figure, panel, series, point)
     minus = point.y - point.low if point.low is not None else 0.0
     plus = point.high - point.y if point.high is not None else 0.0
     return f"{x:.4f} {point.y:.6g} {minus:.6g} {plus:.6g}"

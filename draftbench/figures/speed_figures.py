@@ -87,6 +87,8 @@ def _interval_words(study: Study, rows: list[Row]) -> str:
     adjusted = any(row["low_adjusted"] is not None for row in rows)
     how = f"{level} intervals" + (", adjusted for the number of primary comparisons (Holm)" if adjusted else "")
     some_without = any(row["low"] is None for row in rows)
+    if any(row["low_these_prompts"] is not None for row in rows):
+        how = f"{how} for prompts like these; the thick part is for these prompts alone"
     return f"Bars are {how}." + (" Points without a bar have no interval; the tables say why." if some_without else "")
 
 
@@ -187,8 +189,17 @@ def _quantity_series(study: Study, quantity: str, arms: list[str], rows: list[Ro
     for arm in arms:
         for row in (row for row in rows if row["arm"] == arm and row[quantity] is not None):
             low, high = row.get(f"{stem}_low"), row.get(f"{stem}_high")
-            ends = (low, high) if low is not None and high is not None else (None, None)
-            points.append(Point(study.label(arm), row[quantity], *ends, note=row["reason"] or "", **place(row)))
+            whole = low is not None and high is not None
+            points.append(
+                Point(
+                    study.label(arm),
+                    row[quantity],
+                    low=low if whole else None,
+                    high=high if whole else None,
+                    note=row["reason"] or "",
+                    **place(row),
+                )
+            )
     return Series(quantity, QUANTITY_STYLES[quantity], tuple(points), joined=False)
 
 

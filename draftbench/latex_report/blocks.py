@@ -8,6 +8,7 @@ from pylatex import NoEscape
 from draftbench.figures.declaration import Figure
 from draftbench.figures.latex_text import breakable, code, escape
 from draftbench.figures.pgfplots import picture
+from draftbench.figures.scales import caption_of
 
 LONGEST_VALUE = 400
 
@@ -36,7 +37,7 @@ def figure_block(figure: Figure) -> NoEscape:
     """A float with the drawing, a title in bold and a caption that stands alone."""
     return NoEscape(
         f"\\begin{{figure}}[!htbp]\n\\centering\n{picture(figure)}\n"
-        f"\\caption{{\\textbf{{{escape(figure.title)}.}} {escape(figure.caption)}}}\n"
+        f"\\caption{{\\textbf{{{escape(figure.title)}.}} {escape(caption_of(figure))}}}\n"
         f"\\label{{fig:{figure.name}}}\n\\end{{figure}}\n\n"
     )
 
