@@ -21,28 +21,12 @@ from draftbench.servers.failure_classes import FailureClass, classify, describe_
 from draftbench.servers.gpu_monitor import GpuMonitor, wait_for_baseline
 from draftbench.servers.keeper_messages import KeeperOrder, KeeperReport, send_report
 from draftbench.servers.locks import FileLock
-from draftbench.servers.processes import (
-    MARK_VARIABLE,
-    ProcessIdentity,
-    become_subreaper,
-    die_with_parent,
-    end_children,
-    reap_marked,
-)
+from draftbench.servers.processes import ProcessIdentity, become_subreaper, end_children, reap_marked
 from draftbench.servers.readiness import ReadinessCheck
+from draftbench.servers.server_launch import describe_start, gpu_numbers, start_server
 from draftbench.servers.server_state import ServerEnd, ServerState
 
 POLL_INTERVAL_S = 0.2
-
-# Snakemake sets these to the threads of whichever job happened to start the server.
-_JOB_VARIABLES = (
-    "OMP_NUM_THREADS",
-    "GOTO_NUM_THREADS",
-    "OPENBLAS_NUM_THREADS",
-    "MKL_NUM_THREADS",
-    "VECLIB_MAXIMUM_THREADS",
-    "NUMEXPR_NUM_THREADS",
-)
 
 
 @dataclass(frozen=True)
@@ -94,80 +78,25 @@ class Keeper:
         if not strangers:
             return None
         pids = ", ".join(map(str, strangers))
-        return f"other processes compute on GPU {self._gpu_numbers()}: pid {pids}; wait for them, or leave the GPU out"
+        return (
+            f"other processes compute on GPU {gpu_numbers(self.order)}: pid {pids}; wait for them, or leave the GPU out"
+        )
 
     def _start(self) -> str | None:
         """Start the server; the reason where its program cannot be run at all."""
         for descriptor in self.order.lock_descriptors:
             os.ftruncate(descriptor, 0)
             os.pwrite(descriptor, self.mark.encode(), 0)
-            os.set_inheritable(descriptor, True)
         command = self.spec.command_line(self.order.port, self.order.nccl_port)
-        offset = server_log.append_header(self.spec, self._gpu_numbers(), command)
+        offset = server_log.append_header(self.spec, gpu_numbers(self.order), command)
         started = time.time()
         try:
-            self.process = self._run_server(command)
+            self.process = start_server(self.order, command, self.mark)
         except OSError as error:
             return f"{command[0]} cannot be started: {error}"
-        self.state = self._describe(command, offset, started)
+        self.state = describe_start(self.order, command, self.mark, self.process.pid, offset, started)
         self._write_state()
         return None
-
-    def _run_server(self, command: list[str]) -> subprocess.Popen[bytes]:
-        with self.spec.log_path.open("ab") as log:
-            return subprocess.Popen(
-                command,
-                env=self._environment(),
-                cwd=self.order.working_dir,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                pass_fds=self.order.lock_descriptors,
-                start_new_session=True,
-                preexec_fn=die_with_parent(self.identity.pid),  # noqa: PLW1509 - there is one thread yet
-            )
-
-    def _environment(self) -> dict[str, str]:
-        inherited = {name: value for name, value in os.environ.items() if name not in _JOB_VARIABLES}
-        return {
-            **inherited,
-            # By index: SGLang reads the entries as numbers. In PCI order, which is NVML's.
-            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-            "CUDA_VISIBLE_DEVICES": self._gpu_numbers() if self.spec.device == "cuda" else "",
-            "PYTHONUNBUFFERED": "1",
-            **self.spec.environment,
-            MARK_VARIABLE: self.mark,
-        }
-
-    def _gpu_numbers(self) -> str:
-        return ",".join(str(device.index) for device in self.order.gpus)
-
-    def _describe(self, command: list[str], log_offset: int, started: float) -> ServerState:
-        # A server that has died already is a zombie until we wait for it: no start time is then right.
-        server = ProcessIdentity.of(self.process.pid) or ProcessIdentity(pid=self.process.pid, starttime=0)
-        order, spec = self.order, self.spec
-        return ServerState(
-            session=spec.session,
-            spec_hash=spec.spec_hash,
-            instance_id=server_state.new_instance_id(self.process.pid),
-            phase="starting",
-            main=order.main,
-            keeper=self.identity,
-            server=server,
-            mark=self.mark,
-            device=spec.device,
-            gpus=order.gpus,
-            held=order.held,
-            aligned=order.aligned,
-            port=order.port,
-            nccl_port=order.nccl_port,
-            url=f"http://127.0.0.1:{order.port}",
-            log_path=spec.log_path,
-            log_offset=log_offset,
-            command=tuple(command),
-            started_unix_s=started,
-            stop_timeout_s=spec.grace_s + spec.memory_timeout_s + 15.0,
-        )
 
     def _write_state(self) -> None:
         server_state.write_record(server_state.state_path(self.run, self.spec.session), self.state)

@@ -103,7 +103,7 @@ def _settled_state(spec: ServerSpec, run: RunContext) -> ServerState | None:
 def _start(spec: ServerSpec, run: RunContext) -> ServerState:
     allocation = allocate(spec, run)
     try:
-        report = _run_keeper(spec, run, allocation)
+        report = _run_keeper(_order(spec, run, allocation))
     finally:
         release_all(allocation.locks)  # the keeper holds them now, or nobody
     if not report.ready:
@@ -114,9 +114,8 @@ def _start(spec: ServerSpec, run: RunContext) -> ServerState:
     return state
 
 
-def _run_keeper(spec: ServerSpec, run: RunContext, allocation: Allocation) -> KeeperReport:
-    descriptors = tuple(lock.descriptor for lock in allocation.locks)
-    order = KeeperOrder(
+def _order(spec: ServerSpec, run: RunContext, allocation: Allocation) -> KeeperOrder:
+    return KeeperOrder(
         spec=spec,
         main=run.main,
         state_dir=run.state_dir,
@@ -126,18 +125,23 @@ def _run_keeper(spec: ServerSpec, run: RunContext, allocation: Allocation) -> Ke
         aligned=allocation.aligned,
         port=allocation.port,
         nccl_port=allocation.nccl_port,
-        lock_descriptors=descriptors,
+        lock_descriptors=tuple(lock.descriptor for lock in allocation.locks),
         working_dir=spec.working_dir or Path.cwd(),
     )
-    spec.log_path.parent.mkdir(parents=True, exist_ok=True)
-    with spec.log_path.open("ab") as log:
+
+
+def _run_keeper(order: KeeperOrder) -> KeeperReport:
+    """Start a keeper and wait for its report; it goes on living when this process ends."""
+    log_path = order.spec.log_path
+    log_path.parent.mkdir(parents=True, exist_ok=True)
+    with log_path.open("ab") as log:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "draftbench.servers.keeper"],
             cwd=PROJECT_ROOT,  # the package is not installed
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            pass_fds=descriptors,
+            pass_fds=order.lock_descriptors,
             start_new_session=True,
         )
     assert keeper.stdin is not None

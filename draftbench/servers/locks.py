@@ -26,9 +26,12 @@ class FileLock:
 
     @classmethod
     def try_take(cls, path: Path) -> Self | None:
-        """Take the lock now, or return None when someone holds it."""
-        path.parent.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        """Take the lock now, or return None when someone holds it. Raises LeaseError where no file can be made."""
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise LeaseError(f"cannot make the lock {path}: {error.strerror}") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

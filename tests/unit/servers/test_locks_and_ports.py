@@ -110,6 +110,13 @@ def test_waiting_can_be_given_up_for_another_reason(tmp_path: Path) -> None:
     assert lock is not None
 
 
+def test_a_lock_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    """A lock folder that is a file, or another user's, names itself."""
+    (tmp_path / "locks").write_text("")
+    with pytest.raises(LeaseError, match=r"cannot make the lock .*locks/gpu-0"):
+        FileLock.try_take(tmp_path / "locks" / "gpu-0.lock")
+
+
 def test_ports_differ_as_long_as_they_are_held(tmp_path: Path) -> None:
     """Two servers that start together get two ports, although nobody listens yet; a released one comes again."""
     first, first_lock = take_port(tmp_path)
