@@ -141,18 +141,6 @@ class Study:
         return self.plan.plan_sha256
 
     @property
-    def judged_by(self) -> str:
-        """Hash of what decides verdicts without entering a cell."""
-        return digest(
-            [
-                self.config.statistics.model_dump(),
-                [hypothesis.model_dump() for hypothesis in self.config.hypotheses],
-                self.config.primary_arm,
-            ],
-            16,
-        )
-
-    @property
     def session_pattern(self) -> str:
         """Wildcard constraint."""
         return "|".join(re.escape(session.key) for session in self.matrix.sessions) or "none"

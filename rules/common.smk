@@ -13,21 +13,36 @@ from draftbench.run_state import StudyRun
 from draftbench.study import Study
 
 MEASURING = {"launch", "warmup", "measure"}
-ANALYSIS = {"plan", "workloads", "interim", "report", "stale", "aggregate", "losslessness", "statistics", "figures"}
+ANALYSIS = {
+    "plan",
+    "workloads",
+    "interim",
+    "report",
+    "stale",
+    "aggregate",
+    "losslessness",
+    "statistics",
+    "figures",
+}
 
 
 def open_study():
     """One line and exit code 1 for a mistake in the config, instead of Snakemake's traceback."""
     settings = workflow.config_settings
     files = list(settings.configfiles) or [Path(workflow.basedir) / "config.yaml"]
-    granted = workflow.global_resources["gpus"].value if "gpus" in workflow.global_resources else None
+    granted = (
+        workflow.global_resources["gpus"].value
+        if "gpus" in workflow.global_resources
+        else None
+    )
     try:
         return Study.open(
             config_file=Path(files[-1]),
             overrides=dict(settings.config),
             project=Path(workflow.basedir),
             gpus=granted,
-            measuring=not ANALYSIS & set(sys.argv[1:]),  # targets are not known to the workflow yet
+            measuring=not ANALYSIS
+            & set(sys.argv[1:]),  # targets are not known to the workflow yet
         )
     except DraftbenchError as error:
         print(f"draftbench: {error}", file=sys.stderr)
@@ -41,7 +56,9 @@ RUN = StudyRun.of(STUDY)
 
 # Never more units than the node has GPUs, whatever the command line says: Snakemake would pack them.
 workflow.register_resource("gpus", STUDY.units)
-os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+os.environ["PATH"] = os.pathsep.join(
+    [str(Path(sys.executable).parent), os.environ["PATH"]]
+)
 if workflow.is_main_process:
     os.environ.update(RUN.job_environment())
 

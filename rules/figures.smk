@@ -7,6 +7,7 @@ Makes: results/<experiment>/figures/figures.json and the figure files it lists.
 
 rule figures:
     input:
+        plan=STUDY.layout.plan_json.as_posix(),
         tables=STUDY.table_files,
         code=STUDY.code("figures", "labels.py", "tables.py"),
     output:
@@ -23,4 +24,4 @@ rule figures:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python -P workflow_scripts/figures.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/figures.py --plan {input.plan} > {log} 2> >(tee -a {log} >&2)"

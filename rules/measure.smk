@@ -15,11 +15,11 @@ rule measure:
     log:
         f"{ROOT}/logs/{{session}}/{{cell}}.log",
     priority: session_priority
+    conda:
+        "../envs/driver.yaml"
     threads: session_threads
     resources:
         gpus=session_units,
-    conda:
-        "../envs/driver.yaml"
     shell:
         "python -P workflow_scripts/measure.py --session {wildcards.session} --cell {wildcards.cell} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"

@@ -2,21 +2,23 @@
 
 Needs: nothing; it is a pure function of config, inventory and model facts, computed when the workflow is read.
 Makes: results/<experiment>/plan/plan.json, bench-plan.md.
-No rule takes it as input, so that a reworded plan never reruns a measurement; jobs wait for it instead.
+No measuring rule takes it as input, so that a reworded plan never reruns a measurement; launches wait for it instead.
 """
 
 
 rule plan:
     output:
         data=f"{ROOT}/plan/plan.json",
-        document=report(f"{ROOT}/plan/bench-plan.md", caption="../report/plan.rst", category="Plan"),
+        document=report(
+            f"{ROOT}/plan/bench-plan.md", caption="../report/plan.rst", category="Plan"
+        ),
     log:
         f"{ROOT}/logs/plan.log",
-    params:
-        plan=STUDY.plan_sha256,
     priority: 1_000_000
     conda:
         "../envs/driver.yaml"
+    params:
+        plan=STUDY.plan_sha256,
     shell:
         "python -P workflow_scripts/plan.py > {log} 2> >(tee -a {log} >&2)"
 

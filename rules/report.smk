@@ -7,6 +7,7 @@ Makes: results/<experiment>/report.html, report.tex, and report.pdf where TeX is
 
 rule report:
     input:
+        plan=STUDY.layout.plan_json.as_posix(),
         tables=STUDY.table_files,
         figures=f"{ROOT}/figures/figures.json",
         code=STUDY.code("latex_report", "html_report", "sentences.py", "labels.py"),
@@ -15,12 +16,10 @@ rule report:
         STUDY.report_files,
     log:
         f"{ROOT}/logs/report.log",
-    params:
-        plan=STUDY.plan_sha256,
     conda:
         "../envs/driver.yaml"
     shell:
-        "python -P workflow_scripts/report.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/report.py --plan {input.plan} > {log} 2> >(tee -a {log} >&2)"
 
 
 rule interim:
@@ -28,6 +27,13 @@ rule interim:
         f"{ROOT}/logs/interim.log",
     conda:
         "../envs/driver.yaml"
+    params:
+        plan=f"{ROOT}/interim/plan/plan.json",
     shell:
-        "for step in aggregate losslessness statistics figures report; do"
-        " python -P workflow_scripts/$step.py --interim > {log} 2> >(tee -a {log} >&2) || exit 1; done"
+        "(python -P workflow_scripts/interim.py"
+        " && python -P workflow_scripts/aggregate.py --plan {params.plan} --interim"
+        " && python -P workflow_scripts/losslessness.py --plan {params.plan}"
+        " && python -P workflow_scripts/statistics.py --plan {params.plan}"
+        " && python -P workflow_scripts/figures.py --plan {params.plan}"
+        " && python -P workflow_scripts/report.py --plan {params.plan} --interim)"
+        " > {log} 2> >(tee -a {log} >&2)"

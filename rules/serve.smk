@@ -12,11 +12,11 @@ rule launch:
     log:
         f"{ROOT}/logs/{{session}}/launch.log",
     priority: session_priority
+    conda:
+        "../envs/driver.yaml"
     threads: session_threads
     resources:
         gpus=session_units,
-    conda:
-        "../envs/driver.yaml"
     shell:
         "python -P workflow_scripts/launch.py --session {wildcards.session} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"
@@ -31,11 +31,11 @@ rule warmup:
     log:
         f"{ROOT}/logs/{{session}}/warmup.log",
     priority: session_priority
+    conda:
+        "../envs/driver.yaml"
     threads: session_threads
     resources:
         gpus=session_units,
-    conda:
-        "../envs/driver.yaml"
     shell:
         "python -P workflow_scripts/warmup.py --session {wildcards.session} --output {output}"
         " > {log} 2> >(tee -a {log} >&2)"

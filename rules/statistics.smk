@@ -7,6 +7,7 @@ Makes: tables/losslessness.parquet; tables/speedups.parquet and the other tables
 
 rule losslessness:
     input:
+        plan=STUDY.layout.plan_json.as_posix(),
         tables=[f"{ROOT}/tables/requests.parquet", f"{ROOT}/tables/cells.parquet"],
         code=STUDY.code("losslessness", "statistics", "tables.py"),
     output:
@@ -16,20 +17,22 @@ rule losslessness:
     conda:
         "../envs/driver.yaml"
     shell:
-        "python -P workflow_scripts/losslessness.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/losslessness.py --plan {input.plan} > {log} 2> >(tee -a {log} >&2)"
 
 
 rule statistics:
     input:
-        tables=[f"{ROOT}/tables/{name}.parquet" for name in ("requests", "cells", "losslessness")],
+        plan=STUDY.layout.plan_json.as_posix(),
+        tables=[
+            f"{ROOT}/tables/{name}.parquet"
+            for name in ("requests", "cells", "losslessness")
+        ],
         code=STUDY.code("statistics", "tables.py"),
     output:
         [f"{ROOT}/tables/{name}.parquet" for name in STUDY.statistics_tables],
     log:
         f"{ROOT}/logs/statistics.log",
-    params:
-        judged_by=STUDY.judged_by,
     conda:
         "../envs/driver.yaml"
     shell:
-        "python -P workflow_scripts/statistics.py > {log} 2> >(tee -a {log} >&2)"
+        "python -P workflow_scripts/statistics.py --plan {input.plan} > {log} 2> >(tee -a {log} >&2)"

@@ -13,11 +13,11 @@ rule workload:
         manifest=f"{ROOT}/workloads/{{workload}}/manifest.json",
     log:
         f"{ROOT}/logs/workloads/{{workload}}.log",
-    params:
-        target=STUDY.config.target.path,
     priority: 500_000
     conda:
         "../envs/driver.yaml"
+    params:
+        target=STUDY.config.target.path,
     shell:
         "python -P workflow_scripts/workloads.py --definition .draftbench/workloads/{wildcards.workload}.json"
         " --target-dir {params.target} --out-dir $(dirname {output.manifest}) --cache-dir .cache"

@@ -4,8 +4,6 @@ import argparse
 import sys
 from pathlib import Path
 
-# This folder leaves the path: its statistics.py would shadow the standard library's module.
-sys.path.pop(0)
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from draftbench.errors import exit_on_error
