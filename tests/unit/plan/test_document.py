@@ -1,6 +1,9 @@
 """The plan as data and as a document: content, hash, files and ledger."""
 
 import json
+import os
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -179,3 +182,20 @@ def test_a_broken_ledger_is_one_line(tmp_path: Path, content: str) -> None:
     path.write_text(content)
     with pytest.raises(PlanError, match="is no list of blocks; delete it"):
         read_ledger(tmp_path, Layout.of("test"))
+
+
+def test_rule_plan_writes_what_the_workflow_computed(make_inputs: MakeInputs, tmp_path: Path) -> None:
+    """The script takes the plan from DRAFTBENCH_PLAN; without it, it ends with one line and code 1."""
+    plan, layout = plan_of(make_inputs()), Layout.of("test")
+    computed = tmp_path / "computed.json"
+    computed.write_text(plan.model_dump_json())
+    script = Path(__file__).resolve().parents[3] / "workflow_scripts" / "plan.py"
+    bare = {"PATH": os.environ["PATH"]}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=tmp_path, env={**bare, "DRAFTBENCH_PLAN": str(computed)}, check=False)
+    assert done.returncode == 0
+    assert load_plan(tmp_path / layout.plan_json) == plan
+    assert (tmp_path / layout.plan_markdown).read_text().startswith("# Plan: test\n")
+    lost = subprocess.run(command, cwd=tmp_path, env=bare, check=False, capture_output=True, text=True)
+    assert lost.returncode == 1
+    assert lost.stderr == "draftbench: DRAFTBENCH_PLAN is not set; run this script through snakemake\n"
