@@ -214,10 +214,23 @@ def _visible(gpus: tuple[Gpu, ...], cuda_visible_devices: str | None) -> tuple[G
 
 
 def read_inventory(hardware: HardwareConfig | None, environment: Mapping[str, str] = os.environ) -> Inventory:
-    """Return the declared node where the config has one, else this machine, less what CUDA_VISIBLE_DEVICES hides."""
-    if hardware is not None:
-        return declared_inventory(hardware)
-    return detect_inventory(environment.get("CUDA_VISIBLE_DEVICES"))
+    """Look at this machine, less what CUDA_VISIBLE_DEVICES hides; elsewhere take the node that the config declares.
+
+    On a machine that is the declared node the detected GPUs count, so that UUIDs and driver are known.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if hardware is None:
+        return detect_inventory(visible)
+    declared = declared_inventory(hardware)
+    detected = detect_inventory(visible)
+    if not declared.gpus or declaration_problem(declared, detected) is not None:
+        return declared
+    return replace(
+        detected,
+        source=f"{detected.source}; as declared in the config",
+        gpus=detected.gpus[: len(declared.gpus)],
+        memory_bandwidth_gb_s=declared.memory_bandwidth_gb_s,
+    )
 
 
 def runs_on(inventory: Inventory, device: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:

@@ -135,6 +135,19 @@ def test_cuda_visible_devices_that_names_no_gpu_is_an_error() -> None:
         read_inventory(None, {"CUDA_VISIBLE_DEVICES": "42"})
 
 
+@pytest.mark.usefixtures("eight_gpu_node")
+def test_on_the_declared_node_the_detected_gpus_count() -> None:
+    """Same model, number and memory: UUIDs and driver come from the machine, the bandwidth from the declaration."""
+    hardware = declared(
+        gpu_name="NVIDIA RTX PRO 6000 Blackwell Server Edition", gpu_memory_gib=95.6, memory_bandwidth_gb_s=1792
+    )
+    here = read_inventory(hardware, {})
+    assert (here.origin, here.driver, here.memory_bandwidth_gb_s) == ("detected", "580.95.05", 1792)
+    assert here.gpus[7].uuid == "GPU-00000007-0000-0000-0000-000000000000"
+    assert read_inventory(hardware, {"CUDA_VISIBLE_DEVICES": "0,1"}).origin == "declared"
+    assert read_inventory(declared(), {}).origin == "declared"
+
+
 def test_this_machine_is_detected() -> None:
     """Without a stub the real machine answers: at least one core and some memory."""
     detect_inventory.cache_clear()
