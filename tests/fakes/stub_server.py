@@ -315,6 +315,7 @@ def end_with(timeline: Timeline, ranks: Sequence[subprocess.Popen[bytes]]) -> No
     def stop(number: int, _frame: object) -> None:
         for rank in ranks:
             rank.kill()
+            rank.wait()
         timeline.write("exit", reason=signal.Signals(number).name)
         os._exit(0)
 

@@ -182,9 +182,7 @@ def test_the_timeline_tells_start_ready_and_exit(tmp_path: Path) -> None:
         lines = [json.loads(line) for line in path.read_text().splitlines()]
 
     assert len(children) == 2
-    for child in children:
-        state = Path(f"/proc/{child}/stat")
-        assert not state.exists() or state.read_text().split()[2] == "Z"
+    assert not any(Path(f"/proc/{child}").exists() for child in children)
     assert [line["event"] for line in lines] == ["start", "ready", "exit"]
     assert {line["pid"] for line in lines} == {running.process.pid}
     assert {line["cuda_visible_devices"] for line in lines} == {"GPU-a,GPU-b"}
@@ -233,7 +231,7 @@ def test_spoilt_streams_break_what_they_say() -> None:
 
     whole, half = cut.value.partial.split(b"\n\n")
     assert json.loads(whole.removeprefix(b"data: "))
-    with pytest.raises(ValueError, match="JSON|Unterminated|Expecting|delimiter"):
+    with pytest.raises(json.JSONDecodeError):
         json.loads(half.removeprefix(b"data: "))
     count = good[-1]["meta_info"]["completion_tokens"]
     assert len(ids_of(good)) == count
