@@ -1,3 +1,5 @@
+"""One finished synthetic study, shared by the tests that only read it."""
+
 from pathlib import Path
 
 import polars as pl

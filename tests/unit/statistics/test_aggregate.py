@@ -1,3 +1,5 @@
+"""From cell folders to tables: what is read, what is refused and what is marked."""
+
 import csv
 import json
 import shutil
@@ -178,5 +180,5 @@ def test_a_missing_or_broken_plan_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(ResultsError, match="there is no plan; run"):
         read_plan(tmp_path / "plan.json")
     (tmp_path / "plan.json").write_text('{"experiment": "x"}')
-    with pytest.raises(ResultsError, match="plan.json: lacks 'sessions'"):
+    with pytest.raises(ResultsError, match=r"plan\.json: lacks 'sessions'"):
         read_plan(tmp_path / "plan.json")

@@ -1,3 +1,5 @@
+"""Metrics of a single request and of a cell's chunks."""
+
 import polars as pl
 import pytest
 

@@ -1,3 +1,5 @@
+"""Absolute levels over blocks, and acceptance by draft position."""
+
 import math
 
 import numpy as np

@@ -1,3 +1,5 @@
+"""Holm's procedure."""
+
 import numpy as np
 import pytest
 from statsmodels.stats.multitest import multipletests

@@ -1,3 +1,5 @@
+"""Inference with blocks and conversations crossed, against closed forms and statsmodels."""
+
 import math
 
 import numpy as np

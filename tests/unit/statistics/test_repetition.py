@@ -1,3 +1,5 @@
+"""The detector of degenerate output."""
+
 import numpy as np
 import pytest
 
