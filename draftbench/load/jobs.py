@@ -60,16 +60,16 @@ def measure(run: RunFile, session_key: str, cell_key: str, output: Path, lease: 
     warmup.json under the new instance's id.
     """
     plan = CellPlan(run, session_key, cell_key)
-    expected = run.layout.cell_record(session_key, cell_key)
+    doing, expected = describe_cell(plan.session, plan.cell), run.layout.cell_record(session_key, cell_key)
     if output.resolve() != expected.resolve():
         raise ResultsError(f"--output {output} is not this cell's place, {expected}")
-    _say(run, f"measure {describe_cell(plan.session, plan.cell)}")
+    _say(run, f"measure {doing}")
     start = time.monotonic()
     with failure_recorded(run, session_key, cell_key, "measure"), lease(plan.session) as server:
         _warm_if_restarted(run, session_key, server)
         measure_cell(plan, _load(run.files(plan.cell.workload_key).rendered), server)
     note_finished(run, plan.cell, time.monotonic() - start)
-    _say(run, f"done: {describe_cell(plan.session, plan.cell)}")
+    _say(run, f"done: {doing}")
 
 
 def _warm_if_restarted(run: RunFile, session_key: str, server: ServedInstance) -> None:
