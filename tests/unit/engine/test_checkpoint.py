@@ -83,7 +83,7 @@ def test_missing_and_broken_files_are_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="not a readable safetensors file"):
         load(folder)
     weights.unlink()
-    with pytest.raises(ModelError, match="no \\*.safetensors"):
+    with pytest.raises(ModelError, match=r"no \*\.safetensors"):
         load(folder)
     weights.write_bytes(whole)
     config.write_text(json.dumps({**TARGET_CONFIG, "num_hidden_layers": 3}))
