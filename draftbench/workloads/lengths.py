@@ -14,11 +14,11 @@ def length_table(items: Sequence[RenderedItem], template: TargetTemplate) -> Len
     replies = [
         turn.expectation.text for turn in turns if turn.expectation is not None and turn.expectation.text is not None
     ]
-    references = [len(input_ids) for input_ids in template.token_ids(replies)]
+    references = [template.count_tokens(reply) for reply in replies]
     return LengthTable(
         conversations=len(items),
         requests=len(turns),
-        prompt_tokens=summarise([len(turn.input_ids) for turn in turns]),
+        prompt_tokens=summarise([turn.prompt_tokens for turn in turns]),
         turns=summarise([len(item.turns) for item in items]),
         reference_tokens=summarise(references) if references else None,
     )

@@ -9,7 +9,7 @@ import jinja2
 
 from draftbench.errors import WorkloadError
 from draftbench.workloads.definitions import WorkloadDefinition
-from draftbench.workloads.items import Expectation, Message, SourceItem
+from draftbench.workloads.items import Expectation, Message, SourceItem, SourceRequest
 from draftbench.workloads.schema import SelectedItem, ToolFormat
 from draftbench.workloads.templates import TargetTemplate
 from draftbench.workloads.tool_text import as_text
@@ -22,10 +22,11 @@ TEMPLATE_REFUSED = "refused by the chat template"
 
 @dataclass(frozen=True)
 class RenderedTurn:
-    """One request in the form that reaches the target, with its token ids."""
+    """One request in the form that reaches the target, and the length of its prompt."""
 
     messages: tuple[Message, ...]
-    input_ids: list[int]
+    prompt_tokens: int
+    max_new_tokens: int
     expectation: Expectation | None
     delay_ms: int
 
@@ -60,25 +61,34 @@ class Renderer:
         """Return the leading turns that fit, or the reason why the item is dropped."""
         if self.definition.tools == "called":
             item = item.with_called_tools()
-        requests = item.requests[: self.definition.max_turns]
-        histories = [self._messages(request.messages, item) for request in requests]
-        try:
-            texts = [self._text(messages, item) for messages in histories]
-        except jinja2.TemplateError as error:
-            return f"{TEMPLATE_REFUSED}: {error}"
-        prompts = self.template.token_ids(texts)
-        excesses = [self._excess(len(prompt)) for prompt in prompts] + [TOO_FEW_TURNS]
-        kept = next(turn for turn, excess in enumerate(excesses) if excess is not None)
-        if kept < self.definition.min_turns:
-            return str(excesses[kept])
-        turns = [
-            RenderedTurn(messages, prompt, request.expectation, request.delay_ms)
-            for messages, prompt, request in zip(histories, prompts, requests, strict=True)
-        ]
-        return RenderedItem(item.item_id, self._tools(item), tuple(turns[:kept]), len(item.requests))
+        turns: list[RenderedTurn] = []
+        problem = TOO_FEW_TURNS
+        for request in item.requests[: self.definition.max_turns]:
+            try:
+                turn = self._turn(request, item)
+            except jinja2.TemplateError as error:
+                return f"{TEMPLATE_REFUSED}: {error}"
+            excess = self._excess(turn)
+            if excess is not None:
+                problem = excess
+                break
+            turns.append(turn)
+        if len(turns) < self.definition.min_turns:
+            return problem
+        return RenderedItem(item.item_id, self._tools(item), tuple(turns), len(item.requests))
 
-    def _text(self, messages: tuple[Message, ...], item: SourceItem) -> str:
-        return self.template.render(messages, self._tools(item), self.definition.thinking)
+    def input_ids(self, item: RenderedItem) -> list[list[int]]:
+        """Return the token ids of each turn."""
+        return self.template.token_ids([self._text(turn.messages, item.tools) for turn in item.turns])
+
+    def _turn(self, request: SourceRequest, item: SourceItem) -> RenderedTurn:
+        messages = self._messages(request.messages, item)
+        prompt_tokens = self.template.count_tokens(self._text(messages, self._tools(item)))
+        cap = min(self.definition.max_new_tokens, request.cap or self.definition.max_new_tokens)
+        return RenderedTurn(messages, prompt_tokens, cap, request.expectation, request.delay_ms)
+
+    def _text(self, messages: tuple[Message, ...], tools: tuple[dict[str, Any], ...]) -> str:
+        return self.template.render(messages, tools, self.definition.thinking)
 
     def _messages(self, messages: tuple[Message, ...], item: SourceItem) -> tuple[Message, ...]:
         if self.tool_format == "bfcl_text":
@@ -88,11 +98,11 @@ class Renderer:
     def _tools(self, item: SourceItem) -> tuple[dict[str, Any], ...]:
         return item.tools if self.tool_format == "native" else ()
 
-    def _excess(self, prompt_tokens: int) -> str | None:
+    def _excess(self, turn: RenderedTurn) -> str | None:
         limit = self.definition.max_prompt_tokens
-        if limit is not None and prompt_tokens > limit:
+        if limit is not None and turn.prompt_tokens > limit:
             return PROMPT_TOO_LONG
-        if prompt_tokens + self.definition.max_new_tokens > self.definition.max_context:
+        if turn.prompt_tokens + turn.max_new_tokens > self.definition.max_context:
             return CONTEXT_EXCEEDED
         return None
 

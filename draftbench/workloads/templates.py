@@ -5,9 +5,11 @@ Follows the conventions of transformers' `apply_chat_template` (chat_template_ut
 
 import hashlib
 import json
+import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,9 @@ TEMPLATE_FILE = "chat_template.jinja"
 THINKING_SWITCH = "enable_thinking"
 PINNED_NOW = datetime(2026, 1, 1)
 """What templates that print today's date are given: prompts do not depend on the day they are built."""
+
+PIECES_KEPT = 20_000
+"""Distinct pieces of prompts whose lengths are remembered."""
 
 SPECIAL_TOKENS = ("bos_token", "eos_token", "unk_token", "pad_token")
 
@@ -80,6 +85,32 @@ class TargetTemplate:
     def token_ids(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of rendered prompts; the template has already written the special tokens."""
         return [encoding.ids for encoding in self.tokenizer.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def count_tokens(self, text: str) -> int:
+        """Return the number of ids of a prompt.
+
+        Turns of a conversation repeat each other: pieces between special tokens, at which every tokenizer splits,
+        are counted once each, where a probe shows that the sum is exact.
+        """
+        if self._splitter is None:
+            return len(self.token_ids([text])[0])
+        return sum(self._piece_tokens(piece) for piece in self._splitter.split(text) if piece)
+
+    @cached_property
+    def _piece_tokens(self) -> Callable[[str], int]:
+        return lru_cache(maxsize=PIECES_KEPT)(lambda piece: len(self.token_ids([piece])[0]))
+
+    @cached_property
+    def _splitter(self) -> re.Pattern[str] | None:
+        added = self.tokenizer.get_added_tokens_decoder().values()
+        special = sorted((token.content for token in added if token.special), key=len, reverse=True)
+        if not special or any(token.lstrip or token.rstrip for token in added):
+            return None
+        splitter = re.compile("(" + "|".join(map(re.escape, special)) + ")")
+        probe = special[0].join(("", " a  b", "\n\nx\n", " ", "é1234", "don't", ""))
+        pieces = [piece for piece in splitter.split(probe) if piece]
+        whole, *parts = self.token_ids([probe, *pieces])
+        return splitter if whole == [token for part in parts for token in part] else None
 
 
 def load_target_template(target_dir: Path) -> TargetTemplate:

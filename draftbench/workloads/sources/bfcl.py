@@ -69,8 +69,12 @@ def tool_results(sessions: list[dict[str, Any]], cache_dir: Path) -> list[list[s
 
 
 def openai_tool(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a BFCL function document as an OpenAI tool; the response schema joins the description, as in BFCL."""
+    """Return a BFCL function document as an OpenAI tool.
+
+    As in BFCL, the response schema joins the description and dots in names, which OpenAI forbids, become "_".
+    """
     function = copy.deepcopy(document)
+    function["name"] = function["name"].replace(".", "_")
     response = function.pop("response", None)
     if response is not None:
         schema = orjson.dumps(response).decode()

@@ -32,6 +32,13 @@ def definition(set_name: str, **changes: object) -> WorkloadDefinition:
     return WorkloadDefinition.model_validate(settings | LIMITS[set_name] | changes)
 
 
+def definition_file(folder: Path, wanted: WorkloadDefinition) -> Path:
+    """Write a definition as the script reads it."""
+    path = folder / "definition.json"
+    path.write_text(wanted.model_dump_json())
+    return path
+
+
 def hashes(folder: Path) -> dict[str, str]:
     """sha256 of each file."""
     return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
@@ -58,7 +65,7 @@ def test_building_twice_gives_the_same_bytes(
     fresh_cache.mkdir()
     (fresh_cache / "wheels").symlink_to(wheel_cache / "wheels")
     command = [sys.executable, "workflow_scripts/workloads.py", "--target-dir", str(target_dir)]
-    command += ["--definition", definition(set_name).model_dump_json()]
+    command += ["--definition", str(definition_file(tmp_path, definition(set_name)))]
     command += ["--out-dir", str(tmp_path / "second"), "--cache-dir", str(fresh_cache)]
     subprocess.run(
         command, cwd=REPOSITORY, env={"PYTHONHASHSEED": "7", "TZ": "Asia/Tokyo"}, check=True, capture_output=True
@@ -150,7 +157,7 @@ def test_digest_covers_what_decides_the_bytes(target_dir: Path, monkeypatch: pyt
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"set": "agentic-bfc"}, "set 'agentic-bfc' does not exist; there are agentic-bfcl, code-humaneval"),
+        ({"set": "agentic-bfc"}, "set 'agentic-bfc' does not exist; there are agentic-bfcl, agentic-bfcl-long"),
         ({"ranks": (3, 3)}, r"ranks \[3, 3\] select no item"),
         ({"ranks": (-1, 3)}, r"ranks \[-1, 3\] select no item"),
         ({"path": "x.jsonl"}, "path belongs to set 'own'"),
@@ -175,11 +182,11 @@ def test_every_set_says_where_it_is_from() -> None:
 def test_script_reports_a_mistake_on_one_line(target_dir: Path, tmp_path: Path, wheel_cache: Path) -> None:
     """No traceback, exit code 1."""
     command = [sys.executable, "workflow_scripts/workloads.py", "--target-dir", str(target_dir)]
-    command += ["--definition", definition("code-humaneval", ranks=(0, 165)).model_dump_json()]
-    command += ["--out-dir", str(tmp_path), "--cache-dir", str(wheel_cache)]
+    command += ["--definition", str(definition_file(tmp_path, definition("code-humaneval", ranks=(0, 165))))]
+    command += ["--out-dir", str(tmp_path / "out"), "--cache-dir", str(wheel_cache)]
     finished = subprocess.run(command, cwd=REPOSITORY, check=False, capture_output=True, text=True)
     assert finished.returncode == 1
     assert finished.stderr.splitlines() == [
         "draftbench: workload code-humaneval: ranks 0 to 165 asked for, 164 items fit; lower ranks or raise the limits"
     ]
-    assert list(tmp_path.iterdir()) == []
+    assert not (tmp_path / "out").exists()

@@ -51,7 +51,7 @@ def fit(items: list[SourceItem], template: TargetTemplate, **changes: object):
 def test_prompt_length_is_exact(template: TargetTemplate) -> None:
     """A message of 5 bytes costs its bytes, the role names, newlines and three special tokens."""
     fitting = fit([single("a", 5)], template)
-    assert len(fitting.items[0].turns[0].input_ids) == 5 + OVERHEAD
+    assert fitting.items[0].turns[0].prompt_tokens == 5 + OVERHEAD
 
 
 def test_limits_are_inclusive(template: TargetTemplate) -> None:
@@ -69,7 +69,7 @@ def test_conversation_is_cut_where_it_stops_fitting(template: TargetTemplate) ->
     """Turns before the first that is too long stay, later ones go even where they would fit."""
     item = conversation("c", [10, 20, 60, 30])
     fitting = fit([item], template, max_prompt_tokens=50 + OVERHEAD)
-    assert [len(turn.input_ids) - OVERHEAD for turn in fitting.items[0].turns] == [10, 20]
+    assert [turn.prompt_tokens - OVERHEAD for turn in fitting.items[0].turns] == [10, 20]
     assert fitting.items[0].turns_available == 4
     assert len(fit([item], template, max_turns=1).items[0].turns) == 1
 
