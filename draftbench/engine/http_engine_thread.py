@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from draftbench.engine.http_responses import StepOutput
+from draftbench.engine.http_request_state import StepOutput
 from draftbench.engine.http_text import StopStrings
 from draftbench.engine.interface import GenerationRequest, RequestRefusedError, TokenEvent
 from draftbench.errors import DraftbenchError, ServerError

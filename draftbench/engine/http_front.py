@@ -10,7 +10,9 @@ from aiohttp import web
 from draftbench.engine import http_responses as responses
 from draftbench.engine.http_engine_thread import EngineThread
 from draftbench.engine.http_generate import GenerateCall, ServedModel
-from draftbench.engine.http_requests import BadRequestError, GenerateBody, parse_generate
+from draftbench.engine.http_request_state import wall_time
+from draftbench.engine.http_requests import GenerateBody, parse_generate
+from draftbench.engine.http_sampling import BadRequestError
 from draftbench.engine.http_text import TextCodec
 from draftbench.engine.metrics_text import CONTENT_TYPE, ServerMetrics
 
@@ -104,6 +106,8 @@ class Front:
             body = orjson.loads(await request.read())
         except orjson.JSONDecodeError as error:
             return json_response(responses.bad_json_error(str(error)), 400)
+        if not isinstance(body, dict):
+            return json_response({"error": {"message": "Request body must be a JSON object."}}, 400)
         everything = bool(body.get("abort_all"))
         prefix = str(body.get("rid") or "")
         for request_id in self.engine.request_ids():
@@ -161,7 +165,7 @@ class Front:
         finally:
             call.close()
         for reply in replies:
-            reply["meta_info"]["response_sent_to_client_ts"] = responses.wall_time(time.perf_counter())
+            reply["meta_info"]["response_sent_to_client_ts"] = wall_time(time.perf_counter())
         return replies
 
     async def _stream(self, request: web.Request, call: GenerateCall, is_batch: bool) -> web.StreamResponse:

@@ -8,15 +8,15 @@ from functools import partial
 from typing import Any
 
 from draftbench.engine.http_engine_thread import EngineThread
+from draftbench.engine.http_request_state import RequestClock, RequestState, StepOutput
 from draftbench.engine.http_requests import (
-    BadRequestError,
     GenerateBody,
     PromptRequest,
     check_ids,
     check_length,
     check_logprobs,
 )
-from draftbench.engine.http_responses import RequestClock, RequestState, StepOutput
+from draftbench.engine.http_sampling import BadRequestError
 from draftbench.engine.http_text import StopStrings, TextCodec
 from draftbench.engine.interface import Method, RequestRefusedError
 from draftbench.engine.metrics_text import ServerMetrics

@@ -1,47 +1,20 @@
 """What a `/generate` body asks for, checked against SGLang's rules (0.5.17 to 0.5.23)."""
 
-import math
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from draftbench.engine.http_sampling import BadRequestError, integer, parse_sampling, stop_strings
 from draftbench.engine.interface import GenerationRequest, SamplingSettings
 
-DEFAULT_MAX_NEW_TOKENS = 128  # SGLang's SamplingParams
 MAX_INPUT_TOP_LOGPROBS = 2  # the engine keeps the two best candidates of a prompt position
-
-# SGLang 0.5.23's sampling parameters in its own order; its refusal of an unknown one lists them.
-SAMPLING_FIELDS = (
-    "max_new_tokens", "stop", "stop_token_ids", "stop_regex", "temperature", "top_p", "top_k", "min_p",
-    "frequency_penalty", "presence_penalty", "repetition_penalty", "min_new_tokens", "n", "json_schema", "regex",
-    "ebnf", "structural_tag", "ignore_eos", "skip_special_tokens", "spaces_between_special_tokens", "no_stop_trim",
-    "stream_interval", "logit_bias", "sampling_seed", "custom_params", "beam_width", "watermark", "choice",
-)  # fmt: skip
-
-# Parameters that exist in SGLang but not here, with the value that asks for nothing.
-NEUTRAL_SAMPLING: Mapping[str, Any] = {
-    "stop_regex": None, "min_p": 0, "frequency_penalty": 0, "presence_penalty": 0, "repetition_penalty": 1,
-    "min_new_tokens": 0, "n": 1, "json_schema": None, "regex": None, "ebnf": None, "structural_tag": None,
-    "stream_interval": 1, "logit_bias": None, "custom_params": None, "beam_width": 1, "watermark": None,
-    "choice": None,
-}  # fmt: skip
 
 UNSUPPORTED_FIELDS = (
     "input_embeds", "image_data", "video_data", "audio_data", "session_params", "lora_path", "token_ids_logprob",
     "custom_logit_processor", "return_hidden_states", "return_routed_experts", "return_text_in_logprobs",
     "return_sampling_mask", "positional_embed_overrides",
 )  # fmt: skip
-
-
-class BadRequestError(Exception):
-    """A request that gets an HTTP error; `body` is its JSON, in SGLang's form."""
-
-    def __init__(self, message: str, status: int = 400, body: Mapping[str, Any] | None = None) -> None:
-        super().__init__(message)
-        self.message = message
-        self.status = status
-        self.body: Mapping[str, Any] = {"error": {"message": message}} if body is None else body
 
 
 @dataclass(frozen=True)
@@ -177,53 +150,13 @@ def _prompt(body: Mapping[str, Any], index: int, is_batch: bool) -> PromptReques
         input_ids=None if ids is None else tuple(ids),
         sampling=sampling,
         max_new_tokens_given=parameters.get("max_new_tokens") is not None,
-        stop_strings=_stop_strings(parameters.get("stop")),
+        stop_strings=stop_strings(parameters.get("stop")),
         skip_special_tokens=bool(parameters.get("skip_special_tokens", True)),
         no_stop_trim=bool(parameters.get("no_stop_trim", False)),
         return_logprob=bool(_setting(body, "return_logprob", False, index, is_batch)),
-        logprob_start=_integer("logprob_start_len", _setting(body, "logprob_start_len", -1, index, is_batch)),
-        top_logprobs=_integer("top_logprobs_num", _setting(body, "top_logprobs_num", 0, index, is_batch)),
+        logprob_start=integer("logprob_start_len", _setting(body, "logprob_start_len", -1, index, is_batch)),
+        top_logprobs=integer("top_logprobs_num", _setting(body, "top_logprobs_num", 0, index, is_batch)),
     )
-
-
-def parse_sampling(parameters: object) -> SamplingSettings:
-    """The sampling parameters, with SGLang's defaults, ranges and messages."""
-    if not isinstance(parameters, dict):
-        raise BadRequestError("sampling_params must be a JSON object.")
-    _check_sampling_names(parameters)
-    temperature = _number("temperature", parameters, 1.0)
-    if not math.isfinite(temperature) or temperature < 0:
-        raise BadRequestError(f"temperature must be a non-negative finite number, got {parameters['temperature']}.")
-    top_p = _number("top_p", parameters, 1.0)
-    if not 0 < top_p <= 1:
-        raise BadRequestError(f"top_p must be in (0, 1], got {top_p}.")
-    top_k = _integer("top_k", _given(parameters, "top_k", -1))
-    if top_k < 1 and top_k != -1:
-        raise BadRequestError(f"top_k must be -1 (disable) or at least 1, got {top_k}.")
-    max_new_tokens = _integer("max_new_tokens", _given(parameters, "max_new_tokens", DEFAULT_MAX_NEW_TOKENS))
-    if max_new_tokens < 0:
-        raise BadRequestError(f"max_new_tokens must be at least 0, got {max_new_tokens}.")
-    seed = parameters.get("sampling_seed")
-    return SamplingSettings(
-        temperature=temperature,
-        top_p=top_p,
-        top_k=top_k,
-        max_new_tokens=max_new_tokens,
-        stop_token_ids=_stop_token_ids(parameters.get("stop_token_ids")),
-        ignore_eos=bool(parameters.get("ignore_eos", False)),
-        seed=None if seed is None else _integer("sampling_seed", seed),
-    )
-
-
-def _check_sampling_names(parameters: Mapping[str, Any]) -> None:
-    """Unknown names get 0.5.23's refusal; known ones that this server lacks must ask for nothing."""
-    for name, value in parameters.items():
-        if name not in SAMPLING_FIELDS:
-            expected = ", ".join(f"`{field}`" for field in SAMPLING_FIELDS)
-            message = f"unknown field `{name}`, expected one of {expected}"
-            raise BadRequestError(message, body={"error": message})
-        if name in NEUTRAL_SAMPLING and value is not None and value != NEUTRAL_SAMPLING[name]:
-            raise BadRequestError(f"{name} is not supported by this server.")
 
 
 def _request_id(given: object, index: int, is_batch: bool) -> str:
@@ -255,40 +188,3 @@ def _item(name: str, values: Sequence[Any], index: int, is_batch: bool) -> Any:
     if not is_batch or index >= len(values):
         raise BadRequestError(f"{name} has {len(values)} entries, which does not match the prompts.")
     return values[index]
-
-
-def _given(parameters: Mapping[str, Any], name: str, default: Any) -> Any:
-    """A parameter's value; null counts as left out."""
-    value = parameters.get(name)
-    return default if value is None else value
-
-
-def _number(name: str, parameters: Mapping[str, Any], default: float) -> float:
-    """A parameter as a float."""
-    value = _given(parameters, name, default)
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise BadRequestError(f"{name} must be a number, got {value!r}.")
-    return float(value)
-
-
-def _integer(name: str, value: object) -> int:
-    """A value that must be a whole number."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise BadRequestError(f"{name} must be an integer, got {value!r}.")
-    return value
-
-
-def _stop_strings(value: object) -> tuple[str, ...]:
-    """The stop strings of one prompt."""
-    strings = [value] if isinstance(value, str) else value or []
-    if not isinstance(strings, list) or not all(isinstance(text, str) for text in strings):
-        raise BadRequestError("stop must be a string or a list of strings.")
-    return tuple(text for text in strings if text)
-
-
-def _stop_token_ids(value: object) -> frozenset[int]:
-    """The extra stop ids of one prompt."""
-    ids = value or []
-    if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise BadRequestError("stop_token_ids must be a list of integers.")
-    return frozenset(ids)

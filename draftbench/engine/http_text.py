@@ -105,3 +105,11 @@ def held_back(text: str, stop_strings: Sequence[str]) -> int:
         if any(stop.startswith(text[-length:]) for stop in stop_strings):
             return length
     return 0
+
+
+def trim_at_stop(text: str, stop: str, keep_stop: bool) -> str:
+    """The text before (or up to and with) a stop string."""
+    position = text.find(stop)
+    if position < 0:
+        return text
+    return text[: position + len(stop)] if keep_stop else text[:position]

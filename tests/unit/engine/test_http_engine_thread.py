@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from draftbench.engine.http_engine_thread import EngineThread, cut_event
-from draftbench.engine.http_responses import StepOutput
+from draftbench.engine.http_request_state import StepOutput
 from draftbench.engine.http_text import StopStrings
 from draftbench.engine.interface import GenerationRequest, RequestRefusedError, SamplingSettings, TokenEvent
 from draftbench.errors import ModelError, ServerError

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 
 from draftbench.engine.http_requests import (
-    BadRequestError,
     PromptRequest,
     check_ids,
     check_length,
     check_logprobs,
     parse_generate,
 )
+from draftbench.engine.http_sampling import BadRequestError
 
 
 def prompt_of(**body: Any) -> PromptRequest:

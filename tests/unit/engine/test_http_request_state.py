@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from draftbench.engine.http_requests import parse_generate
-from draftbench.engine.http_responses import (
+from draftbench.engine.http_request_state import (
     RequestClock,
     RequestState,
     StepOutput,
     speculation_fields,
-    trim_at_stop,
     trimmed,
 )
+from draftbench.engine.http_requests import parse_generate
+from draftbench.engine.http_text import trim_at_stop
 from draftbench.engine.interface import InputLogprob, OutputLogprob, TokenEvent
 from tests.unit.engine.front_driving import WordCodec
 
