@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from draftbench import provenance
 from draftbench.provenance import (
     atomic_write_bytes,
     atomic_write_json,
@@ -40,7 +39,7 @@ def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.M
     def full(_handle: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(provenance.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space"):
         atomic_write_bytes(path, b"new")
 

@@ -10,6 +10,7 @@ import pytest
 from draftbench.load import recorder
 from draftbench.load.client import TokenScore
 from draftbench.load.recorder import CellRows, write_cell
+from draftbench.provenance import atomic_write_bytes
 from draftbench.records import CHUNK_COLUMNS, REQUEST_COLUMNS, SCORE_COLUMNS, CellRecord, Check
 from tests.unit.load.builders import MS, autoregressive_record, speculative_record
 
@@ -113,12 +114,11 @@ def test_cell_json_is_written_last_and_readable(tmp_path: Path) -> None:
 def test_a_killed_write_leaves_no_cell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: str) -> None:
     """Wherever the writer dies, no cell.json stays, not even one of an earlier measurement, and no half file."""
     write_cell(tmp_path, rows(), cell_record())
-    write = recorder.atomic_write_bytes
 
     def die(path: Path, content: bytes) -> None:
         if path.name == dies_at:
             raise KeyboardInterrupt
-        write(path, content)
+        atomic_write_bytes(path, content)
 
     monkeypatch.setattr(recorder, "atomic_write_bytes", die)
     with pytest.raises(KeyboardInterrupt):

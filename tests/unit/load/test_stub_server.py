@@ -35,9 +35,10 @@ DDTREE_FLAGS = ("--speculative-algorithm", "DDTREE", "--speculative-ddtree-budge
 FAST = ("--stub-prefill-ms", "1", "--stub-step-ms", "2", "--incremental-streaming-output")
 
 
-def planned(folder: Path, method: str, **plan: float) -> RunFile:
+def planned(folder: Path, method: str, hang_timeout: float = 30.0) -> RunFile:
     """A run whose session is a DDTree of 15 nodes, or AR."""
-    run = RunPlan(folder, method=method, measured=MEASURED, calibration=CALIBRATION, **plan).build()
+    plan = RunPlan(folder, method=method, measured=MEASURED, calibration=CALIBRATION, hang_timeout=hang_timeout)
+    run = plan.build()
     run.layout.plan_json.parent.mkdir(parents=True)
     run.layout.plan_json.write_text("{}")
     if method == "AR":
