@@ -1,6 +1,5 @@
 """Length tables of a workload, in the target's tokens."""
 
-import statistics
 from collections.abc import Sequence
 
 from draftbench.workloads.schema import LengthSummary, LengthTable
@@ -30,8 +29,8 @@ def summarise(lengths: Sequence[int]) -> LengthSummary:
     return LengthSummary(
         count=len(ordered),
         minimum=ordered[0],
-        median=statistics.median(ordered),
-        mean=round(statistics.fmean(ordered), 1),
+        median=(ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2,
+        mean=round(sum(ordered) / len(ordered), 1),
         p90=ordered[-(-9 * len(ordered) // 10) - 1],
         maximum=ordered[-1],
     )
