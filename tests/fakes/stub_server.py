@@ -1,9 +1,12 @@
 """A server in SGLang's contract without a model or torch, for workflow tests: `python tests/fakes/stub_server.py ...`.
 
 It takes any SGLang launch flag, reports it in /server_info, and answers with scripted token streams.
-Planted failures: `--stub-fail KIND[:FIRST[-LAST]][@FLAGS][#RID]`, comma-separated, also from $DRAFTBENCH_STUB_FAIL.
-FIRST and LAST count `/generate` calls from 1 (default: from the first on); the failure holds only where the stub's
-command line contains FLAGS and the request's `rid` contains RID. Kinds:
+Planted failures, comma-separated: `--stub-fail [NAME:]KIND[_concurrency_N][:FIRST[-LAST]][@FLAGS][#RID]`,
+also from $DRAFTBENCH_STUB_FAIL. A failure holds only
+  for the stub whose name is NAME, which is ar_tp1, dflash_tp2, ddtree-b16_tp4 and so on,
+  while N or more calls of `/generate` are open,
+  for the calls FIRST to LAST, counted from 1 (default: from the first on),
+  where the stub's command line contains FLAGS, and for requests whose `rid` contains RID. Kinds:
 
 die_at_start      print $DRAFTBENCH_STUB_DEATH_MESSAGE (or a default) and exit 1 before listening
 slow_start        listen only after FIRST seconds
@@ -67,27 +70,29 @@ class PlantedFailure:
     kind: str
     first: int
     last: int | None
-    flags: str
     request_id: str
+    concurrency: int
 
-    def hits(self, count: int, request_id: str) -> bool:
-        """Whether the `count`-th request, of this id, fails."""
-        return self.first <= count and (self.last is None or count <= self.last) and self.request_id in request_id
+    def hits(self, count: int, request_id: str, open_calls: int = 1) -> bool:
+        """Whether the `count`-th request, of this id, with so many open calls, fails."""
+        in_turn = self.first <= count and (self.last is None or count <= self.last)
+        return in_turn and self.request_id in request_id and open_calls >= self.concurrency
 
 
-def parse_failures(text: str, command_line: str) -> list[PlantedFailure]:
-    """The failures of `--stub-fail` that concern this command line."""
-    pattern = re.compile(r"(\w+)(?::(\d+)(?:-(\d+))?)?(?:@([^#]+))?(?:#(.+))?")
+def parse_failures(text: str, command_line: str, stub_name: str) -> list[PlantedFailure]:
+    """The failures of `--stub-fail` that concern a stub of this name and command line."""
+    pattern = re.compile(
+        r"(?:([\w.-]+_tp\d+):)?([a-z_0-9]+?)(?:_concurrency_(\d+))?(?::(\d+)(?:-(\d+))?)?(?:@([^#]+))?(?:#(.+))?"
+    )
     failures = []
     for entry in filter(None, (part.strip() for part in text.split(","))):
         match = pattern.fullmatch(entry)
         if match is None:
-            raise SystemExit(f"stub: --stub-fail {entry!r} is not KIND[:FIRST[-LAST]][@FLAGS][#RID]")
-        kind, first, last, flags, request_id = match.groups()
-        if flags is None or flags in command_line:
-            failures.append(
-                PlantedFailure(kind, int(first or 1), int(last) if last else None, flags or "", request_id or "")
-            )
+            raise SystemExit(f"stub: --stub-fail {entry!r} is not of the form that --help shows")
+        name, kind, concurrency, first, last, flags, request_id = match.groups()
+        if name in (None, stub_name) and (flags is None or flags in command_line):
+            end = int(last) if last else None
+            failures.append(PlantedFailure(kind, int(first or 1), end, request_id or "", int(concurrency or 1)))
     return failures
 
 
@@ -176,6 +181,13 @@ def read_model(path: str) -> dict[str, Any]:
     return UNKNOWN_MODEL | (json.loads(file.read_text()) if file.is_file() else {})
 
 
+def stub_name(flags: Mapping[str, Any]) -> str:
+    """Method, budget of a tree, and tensor parallelism: ar_tp1, dflash_tp2, ddtree-b16_tp4."""
+    method = scripted_method(flags)
+    arm = f"ddtree-b{draft_budget(flags)}" if method == "DDTREE" else method.lower()
+    return f"{arm}_tp{flags['tp_size']}"
+
+
 class ByteCodec:
     """A stand-in tokenizer: text becomes its bytes, ids become words."""
 
@@ -201,6 +213,7 @@ class Timeline:
             return
         entry = {
             "event": event,
+            "name": stub_name(self.flags),
             "time": time.time(),
             "pid": os.getpid(),
             "port": self.flags["port"],
@@ -231,16 +244,17 @@ class StubFront(Front):
         self._failures = failures
         self._timeline = timeline
         self._calls = 0
+        self._open_calls = 0
 
     async def generate(self, request: web.Request) -> web.StreamResponse:
         """`/generate`, unless a failure is planted for this call."""
         self._calls += 1
-        request_id = await self._request_id(request) if self._failures else ""
-        for failure in self._failures:
-            refusal = self._plant(failure.kind, request) if failure.hits(self._calls, request_id) else None
-            if refusal is not None:
-                return refusal
-        return await super().generate(request)
+        self._open_calls += 1
+        try:
+            refusal = await self._planted(request, self._calls) if self._failures else None
+            return await super().generate(request) if refusal is None else refusal
+        finally:
+            self._open_calls -= 1
 
     def encode_chunk(self, request: web.Request, body: Mapping[str, Any]) -> bytes:
         """One server-sent event, spoilt where that is planted."""
@@ -261,6 +275,16 @@ class StubFront(Front):
             asyncio.get_running_loop().call_soon(request.transport.close)
             return chunk[: len(chunk) // 2]
         return chunk
+
+    async def _planted(self, request: web.Request, count: int) -> web.Response | None:
+        """Let the failures of the `count`-th call happen; the response where there is one."""
+        request_id = await self._request_id(request)
+        for failure in self._failures:
+            if failure.hits(count, request_id, self._open_calls):
+                refusal = self._plant(failure.kind, request)
+                if refusal is not None:
+                    return refusal
+        return None
 
     def _plant(self, kind: str, request: web.Request) -> web.Response | None:
         """Let a failure happen; the response where the failure is one."""
@@ -353,7 +377,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if "model_path" not in flags:
         raise SystemExit("stub: --model-path is required")
     planted = f"{options.stub_fail},{os.environ.get('DRAFTBENCH_STUB_FAIL', '')}"
-    failures = parse_failures(planted, " ".join(arguments))
+    failures = parse_failures(planted, " ".join(arguments), stub_name(flags))
     timeline = Timeline(flags)
     timeline.write("start", arguments=list(arguments))
     ranks = [

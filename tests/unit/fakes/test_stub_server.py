@@ -186,6 +186,7 @@ def test_the_timeline_tells_start_ready_and_exit(tmp_path: Path) -> None:
     assert [line["event"] for line in lines] == ["start", "ready", "exit"]
     assert {line["pid"] for line in lines} == {running.process.pid}
     assert {line["cuda_visible_devices"] for line in lines} == {"GPU-a,GPU-b"}
+    assert {line["name"] for line in lines} == {"ddtree-b16_tp2"}
     assert (lines[0]["tp_size"], lines[0]["draft_budget"]) == (2, 16)
 
 
@@ -263,11 +264,12 @@ def test_a_stub_may_ignore_its_end() -> None:
 
 
 def test_failures_concern_the_named_command_lines() -> None:
-    """`@` selects by the command line, `#` by the request's id, numbers by the request's turn."""
-    text = "die:3@DDTREE, http_500:2-4#code, hang@DFLASH"
-    failures = parse_failures(text, "--speculative-algorithm DDTREE")
+    """A name, `@` and the command line, `#` and the request's id, the request's turn, open calls."""
+    text = "die:3@DDTREE, http_500:2-4#code, hang@DFLASH, ddtree-b8_tp1:http_429_concurrency_4, ar_tp1:die_at_start"
+    failures = parse_failures(text, "--speculative-algorithm DDTREE", "ddtree-b8_tp1")
 
-    assert [failure.kind for failure in failures] == ["die", "http_500"]
+    assert [failure.kind for failure in failures] == ["die", "http_500", "http_429"]
+    assert [failures[2].hits(1, "", open_calls) for open_calls in (1, 3, 4)] == [False, False, True]
     assert [failures[0].hits(count, "") for count in (2, 3, 9)] == [False, True, True]
     assert [failures[1].hits(count, "code-1") for count in (1, 2, 4, 5)] == [False, True, True, False]
     assert not failures[1].hits(3, "json-1")
