@@ -1,4 +1,4 @@
-"""Rule losslessness: table losslessness from the cells' outputs and table cells."""
+"""Rule losslessness: table losslessness from the cells' outputs and tables cells and requests."""
 
 import argparse
 import sys

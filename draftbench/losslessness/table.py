@@ -20,7 +20,6 @@ from draftbench.losslessness.judgement import (
 from draftbench.statistics.cell_files import read_requests, read_scores
 from draftbench.statistics.comparisons import place_of, planned_places
 from draftbench.statistics.paired_panel import Place
-from draftbench.statistics.repetition import is_repetitive
 from draftbench.statistics.study_plan import PlannedCell, StudyPlan
 from draftbench.statistics.table_writing import table_from_rows
 
@@ -38,14 +37,18 @@ class ConditionFindings:
         return pl.concat(self.compared) if self.compared else None
 
 
-def losslessness(plan: StudyPlan, layout: Layout, cells: pl.DataFrame) -> pl.DataFrame:
-    """Every arm but AR at every place; cells not measured are left out, the rest judged."""
+def losslessness(plan: StudyPlan, layout: Layout, cells: pl.DataFrame, requests: pl.DataFrame) -> pl.DataFrame:
+    """Every arm but AR at every place; cells not measured are left out, the rest judged.
+
+    Tables `cells` and `requests` give validity and marks, the cells' folders the output ids, a few cells at a time.
+    """
+    marks = requests.select("session", "cell", *UNIT, "repetitive")
     measured = _measured(plan, cells)
     sampled = bool((cells["temperature"].max() or 0) > 0)  # type: ignore[operator]
     floors = {} if sampled else _floors(layout, measured)
     rows: list[dict[str, Any]] = []
     for place in planned_places(plan):
-        arms, repeats = _compare_place(plan, layout, place, measured)
+        arms, repeats = _compare_place(plan, _Reader(layout, marks), place, measured)
         floor = floors.get((place.tensor_parallelism, place.concurrency))
         rows += [_row(findings, floor, repeats, sampled) for findings in arms]
     return table_from_rows("losslessness", _mark_leakage(rows))
@@ -73,7 +76,7 @@ def _floors(layout: Layout, measured: list[PlannedCell]) -> dict[tuple[int, int]
 
 
 def _compare_place(
-    plan: StudyPlan, layout: Layout, place: Place, measured: list[PlannedCell]
+    plan: StudyPlan, reader: "_Reader", place: Place, measured: list[PlannedCell]
 ) -> tuple[list[ConditionFindings], tuple[int, int]]:
     """Findings of every arm at the place, and (identical, compared) of AR against AR of the first block."""
     arms = {cell.arm: ConditionFindings(cell) for cell in plan.conditions if place_of(cell) == place}
@@ -81,7 +84,7 @@ def _compare_place(
     first: Outputs | None = None
     identical = compared = 0
     for ar_cell in sorted((cell for cell in here if cell.method == "AR"), key=lambda cell: cell.block):
-        baseline, scores = _outputs(layout, ar_cell), read_scores(layout, ar_cell)
+        baseline, scores = reader.outputs(ar_cell), read_scores(reader.layout, ar_cell)
         if first is None:
             first = baseline
         else:
@@ -89,23 +92,28 @@ def _compare_place(
             identical, compared = identical + repeat["position"].null_count(), compared + repeat.height
         for cell in here:
             if cell.block == ar_cell.block and cell.method != "AR":
-                rows = compare_outputs(_outputs(layout, cell), baseline)
+                rows = compare_outputs(reader.outputs(cell), baseline)
                 arms[cell.arm].compared.append(with_margins(rows, scores))
     return [each for each in arms.values() if each.condition.method != "AR"], (identical, compared)
 
 
-def _outputs(layout: Layout, cell: PlannedCell) -> Outputs:
-    rows = read_requests(layout, cell).filter(pl.col("error").is_null() & pl.col("output_ids").is_not_null())
-    marks = [is_repetitive(ids.to_numpy()) for ids in rows["output_ids"]]
-    return Outputs(
-        rows.select(
-            *UNIT,
-            "request",
-            "output_ids",
-            tokens=pl.col("output_ids").list.len().cast(pl.Int64),
-            repetitive=pl.Series(marks, dtype=pl.Boolean),
+@dataclass(frozen=True)
+class _Reader:
+    """Outputs of one cell at a time, with the marks that aggregation made."""
+
+    layout: Layout
+    marks: pl.DataFrame
+
+    def outputs(self, cell: PlannedCell) -> Outputs:
+        """The cell's finished requests."""
+        rows = read_requests(self.layout, cell).filter(pl.col("error").is_null() & pl.col("output_ids").is_not_null())
+        marks = self.marks.filter((pl.col("session") == cell.session) & (pl.col("cell") == cell.cell))
+        tokens = pl.col("output_ids").list.len().cast(pl.Int64)
+        return Outputs(
+            rows.select(*UNIT, "request", "output_ids", tokens=tokens).join(
+                marks.select(pl.col("conversation"), pl.col("turn").cast(pl.Int32), "repetitive"), on=UNIT, how="left"
+            )
         )
-    )
 
 
 def _row(findings: ConditionFindings, floor: Floor | None, repeats: tuple[int, int], sampled: bool) -> dict[str, Any]:

@@ -60,7 +60,8 @@ def scan_chunks(layout: Layout, planned: PlannedCell) -> pl.LazyFrame:
 def derive_metrics(requests: pl.DataFrame, method: str) -> pl.DataFrame:
     """Per-request metrics beside the recorded columns; a metric whose denominator is 0 or unknown is null."""
     steps = pl.col("decode_tokens") if method == "AR" else pl.col("verify_steps").cast(pl.Int64)
-    repetitive = [is_repetitive(ids) if ids is not None else None for ids in requests["output_ids"]]
+    outputs = requests["output_ids"]
+    repetitive = [is_repetitive(ids.to_numpy()) if ids is not None else None for ids in outputs]
     return (
         requests.filter(pl.col("error").is_null())
         .with_columns(decode_tokens=(pl.col("completion_tokens") - pl.col("first_chunk_tokens")).cast(pl.Int64))

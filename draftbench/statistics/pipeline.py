@@ -2,6 +2,7 @@
 
 from draftbench.layout import Layout
 from draftbench.losslessness import losslessness
+from draftbench.provenance import atomic_write_text
 from draftbench.statistics.acceptance import acceptance
 from draftbench.statistics.aggregate import aggregate
 from draftbench.statistics.budgets import budgets
@@ -15,13 +16,16 @@ from draftbench.statistics.table_writing import read_table, write_tables
 
 
 def aggregate_results(layout: Layout, interim: bool = False) -> None:
-    """Writes tables requests, cells, failures and deviations from the cells' folders."""
-    write_tables(aggregate(read_plan(layout.plan_json), layout, interim), layout)
+    """Writes tables requests, cells, failures and deviations from the cells' folders, and the index of all cells."""
+    tables = aggregate(read_plan(layout.plan_json), layout, interim)
+    write_tables(tables, layout)
+    atomic_write_text(layout.index, tables["cells"].write_csv())
 
 
 def judge_losslessness(layout: Layout) -> None:
-    """Writes table losslessness from the cells' folders and table cells."""
-    table = losslessness(read_plan(layout.plan_json), layout, read_table("cells", layout))
+    """Writes table losslessness from tables cells and requests and the cells' folders."""
+    cells, requests = read_table("cells", layout), read_table("requests", layout)
+    table = losslessness(read_plan(layout.plan_json), layout, cells, requests)
     write_tables({"losslessness": table}, layout)
 
 

@@ -15,12 +15,17 @@ one loop of a period up to 32 tokens covers more than half of it."""
 
 def is_repetitive(output_ids: Sequence[int]) -> bool:
     """Whether the output repeats itself beyond the stated limits; short outputs never count."""
-    if len(output_ids) < MIN_TOKENS:
+    length = len(output_ids)
+    if length < MIN_TOKENS:
         return False
-    return (
-        repeated_gram_share(output_ids) > REPEATED_SHARE_LIMIT
-        or longest_loop(output_ids) / len(output_ids) > LOOP_SHARE_LIMIT
-    )
+    share = repeated_gram_share(output_ids)
+    if share > REPEATED_SHARE_LIMIT:
+        return True
+    # A loop over half of the output, three times round, repeats at least length / 3 - GRAM grams: the rest is spared
+    # the dear search.
+    if share * (length - GRAM + 1) < length / 3 - GRAM:
+        return False
+    return longest_loop(output_ids) / length > LOOP_SHARE_LIMIT
 
 
 def repeated_gram_share(output_ids: Sequence[int]) -> float:
@@ -28,7 +33,7 @@ def repeated_gram_share(output_ids: Sequence[int]) -> float:
     count = len(output_ids) - GRAM + 1
     if count < 1:
         return 0.0
-    ids = [int(token) for token in output_ids]
+    ids = np.asarray(output_ids).tolist()
     distinct = len(set(zip(ids, ids[1:], ids[2:], ids[3:], strict=False)))
     return (count - distinct) / count
 

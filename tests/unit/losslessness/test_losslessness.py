@@ -7,6 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from draftbench.layout import Layout
 from draftbench.losslessness.divergence import Outputs, compare_outputs, first_difference, with_margins
 from draftbench.losslessness.judgement import (
     Evidence,
@@ -18,7 +19,7 @@ from draftbench.losslessness.judgement import (
 )
 from draftbench.losslessness.table import losslessness
 from draftbench.statistics.aggregate import aggregate
-from draftbench.statistics.study_plan import read_plan
+from draftbench.statistics.study_plan import StudyPlan, read_plan
 from tests.unit.statistics.study_factory import FactoryWorkload, Study, with_arm, write_study
 
 SMALL = Study(
@@ -34,7 +35,12 @@ FLOOR = Floor(tokens=5000, disagreements=6, margin_max=0.05)
 def _judge(root: Path, study: Study) -> pl.DataFrame:
     layout = write_study(root, study)
     plan = read_plan(layout.plan_json)
-    return losslessness(plan, layout, aggregate(plan, layout)["cells"])
+    return _losslessness(plan, layout)
+
+
+def _losslessness(plan: StudyPlan, layout: Layout, interim: bool = False) -> pl.DataFrame:
+    tables = aggregate(plan, layout, interim)
+    return losslessness(plan, layout, tables["cells"], tables["requests"])
 
 
 @pytest.mark.parametrize(
@@ -174,7 +180,7 @@ def test_without_scores_a_difference_is_not_excused(tmp_path: Path) -> None:
     for path in layout.root.glob("sessions/*/*/scores.parquet"):
         path.unlink()
     plan = read_plan(layout.plan_json)
-    table = losslessness(plan, layout, aggregate(plan, layout)["cells"])
+    table = _losslessness(plan, layout)
     assert set(table.filter(pl.col("diverged") > 0)["verdict"]) == {"not_shown"}
 
 
@@ -183,6 +189,6 @@ def test_a_failed_arm_is_not_shown(tmp_path: Path) -> None:
     study = replace(SMALL, failed=tuple(("ddtree-b7", block, "json", 1) for block in (1, 2)))
     layout = write_study(tmp_path, study)
     plan = read_plan(layout.plan_json)
-    table = losslessness(plan, layout, aggregate(plan, layout, interim=True)["cells"])
+    table = _losslessness(plan, layout, interim=True)
     row = table.filter(pl.col("arm") == "ddtree-b7", pl.col("workload") == "json").row(0, named=True)
     assert (row["requests"], row["verdict"]) == (0, "not_shown")

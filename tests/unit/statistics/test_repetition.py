@@ -34,3 +34,15 @@ def test_a_loop_after_a_good_start_is_marked() -> None:
 def test_short_answers_are_never_marked() -> None:
     """`no no no` is an answer, not a broken arm."""
     assert not is_repetitive([5] * 20)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_the_spared_search_never_changes_the_answer(seed: int) -> None:
+    """The quick exit equals the plain definition, on texts that are part loop, part fresh."""
+    random = np.random.default_rng(seed)
+    period, rounds = int(random.integers(1, 33)), int(random.integers(1, 12))
+    loop = random.integers(0, 50, period).tolist() * rounds
+    fresh = random.integers(0, 50_000, int(random.integers(0, 2 * len(loop) + 24))).tolist()
+    ids = [*fresh, *loop]
+    plain = len(ids) >= 24 and (repeated_gram_share(ids) > 0.5 or longest_loop(ids) / len(ids) > 0.5)
+    assert is_repetitive(ids) == plain
