@@ -185,8 +185,7 @@ def _clause(study: Study, kind: str, rows: Sequence[Row]) -> str:
         return f"{_CLAUSES[kind]} on {listed(place_words(study, row) for row in rows)} ({_reason(rows[0])})"
     if len(rows) > MOST_LISTED:
         values = [row["estimate"] for row in rows]
-        span = f"estimates {numbers.ratio(min(values))} to {numbers.ratio(max(values))} times AR's speed"
-        return f"{_CLAUSES[kind]} in {len(rows)} conditions ({span})"
+        return f"{_CLAUSES[kind]} in {len(rows)} conditions ({_span(values)} times AR's speed)"
     here = kind.endswith("_here")
     texts = (f"on {place_words(study, row)} ({_value_and_interval(row, here)})" for row in rows)
     return f"{_CLAUSES[kind]} {listed(texts)}"
@@ -269,6 +268,8 @@ def _recommendation(study: Study, budget: Row, here: Sequence[Row]) -> str:
         return f"{arm} had the highest estimate, which data that also selected it cannot confirm,"
     if claim == "faster":
         return f"Run {arm}"
+    if any(row["arm"] == budget["best_arm"] and claim_of_these(row) == "faster" for row in here):
+        return f"{arm} is faster than AR for the prompts measured, which is not shown for prompts like these,"
     if any(claim_of(row) == "faster" for row in here):
         return f"{arm} had the highest estimate without being shown to be faster than AR, while another arm is,"
     return f"Stay with AR: no arm is shown to be faster, though {arm} had the highest estimate,"
@@ -314,9 +315,13 @@ def _tally(study: Study, rows: Sequence[Row], what: str) -> str:
         chosen = [row for row in rows if claim_of(row) == claim]
         if chosen:
             values = [row["estimate"] for row in chosen if row["estimate"] is not None]
-            span = f" (estimates {numbers.ratio(min(values))} to {numbers.ratio(max(values))})" if values else ""
-            parts.append(f"{len(chosen)} {words}{span}")
+            parts.append(f"{len(chosen)} {words}{f' ({_span(values)})' if values else ''}")
     return f"{what}, {numbers.counted(len(rows), 'comparison')}: {listed(parts)}."
+
+
+def _span(values: Sequence[float]) -> str:
+    low, high = numbers.ratio(min(values)), numbers.ratio(max(values))
+    return f"estimate {low}" if low == high else f"estimates {low} to {high}"
 
 
 def _where_not(study: Study) -> list[str]:

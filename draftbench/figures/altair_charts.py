@@ -6,7 +6,7 @@ import altair as alt
 
 from draftbench.figures import numbers
 from draftbench.figures.declaration import Figure, Panel, Point, Series
-from draftbench.figures.scales import x_values, y_range
+from draftbench.figures.scales import tick_lines, x_values, y_range
 
 HIDDEN_PARAMETER = "hidden"
 SELECTION_PARAMETERS = ("workload", "concurrency", "tensor_parallelism")
@@ -142,8 +142,11 @@ def _looks(figure: Figure, legend: bool) -> dict[str, Any]:
 def _x(figure: Figure, panel: Panel) -> Any:
     if figure.x.categories:
         held = figure.categories(panel)
-        angle = -35 if sum(len(name) for name in held) > 30 else 0
-        axis = alt.Axis(labelAngle=angle, labelLimit=160, title=figure.x.title)
+        lines = [tick_lines(name) for name in held]
+        crowded = sum(max(len(line) for line in label) for label in lines) > (80 if len(figure.panels) == 1 else 34)
+        split = "', '" if any(", " in name for name in held) else "' '"
+        text = "datum.label" if crowded or held[0].startswith("c = ") else f"split(datum.label, {split})"
+        axis = alt.Axis(labelAngle=-35 if crowded else 0, labelLimit=160, title=figure.x.title, labelExpr=text)
         return alt.X("x:N", sort=list(held), axis=axis)
     values = x_values(figure)
     scale = (

@@ -59,7 +59,7 @@ _LONGEST_PIECE = 12
 
 def escape(text: str) -> str:
     """LaTeX that prints `text`, whatever it holds; a character without a glyph becomes `[U+4E2D]`."""
-    return "".join(_escape_character(character) for character in text)
+    return "".join(_escape_character(character) for character in text.replace(" %", "\u00a0%"))
 
 
 def _escape_character(character: str) -> str:
@@ -76,7 +76,7 @@ def _escape_character(character: str) -> str:
 def breakable(text: str) -> str:
     """As `escape`, but may break after punctuation and within long words, so that nothing leaves its column."""
     pieces, since_break = [], 0
-    for character in text:
+    for character in text.replace(" %", "\u00a0%"):
         pieces.append(_escape_character(character))
         since_break = 0 if character.isspace() else since_break + 1
         if (character in _BREAK_AFTER and since_break > 1) or since_break >= _LONGEST_PIECE:

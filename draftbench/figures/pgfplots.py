@@ -2,7 +2,7 @@
 
 from draftbench.figures.declaration import Figure, Panel, Point, Series, Style
 from draftbench.figures.latex_text import escape
-from draftbench.figures.scales import dodge, ticks, x_values, y_range
+from draftbench.figures.scales import dodge, tick_lines, ticks, x_values, y_range
 
 TEXT_WIDTH_CM = 16.0
 _HEIGHTS_CM = {1: 5.6, 2: 4.8, 3: 4.2, 4: 3.4}
@@ -88,7 +88,7 @@ def _group_options(figure: Figure, columns: int) -> list[str]:
     low, high = y_range(figure)
     rows = -(-len(figure.panels) // columns)
     rotated = _labels_rotate(figure, columns)
-    row_gap = (2.1 if rotated else 1.35) if rows > 1 else 0
+    row_gap = (2.1 if rotated else 1.7 if figure.x.categories else 1.35) if rows > 1 else 0
     options = [
         f"group style={{group size={columns} by {rows}, horizontal sep={_GAP_CM}cm, vertical sep={row_gap}cm, "
         "ylabels at=edge left, yticklabels at=edge left}",
@@ -135,14 +135,16 @@ def _legend_entry(figure: Figure, style: Style) -> str:
 def _x_options(figure: Figure, panel: Panel, columns: int) -> list[str]:
     if figure.x.categories:
         held = figure.categories(panel)
-        names = ", ".join(f"{{{escape(name)}}}" for name in held)
+        rotate = _labels_rotate(figure, columns)
+        lines = [[name] if rotate else tick_lines(name) for name in held]
+        names = ", ".join("{" + r"\\".join(escape(line) for line in label) + "}" for label in lines)
         options = [
             f"xmin=-0.5, xmax={len(held) - 0.5}",
             f"xtick={{{', '.join(str(place) for place in range(len(held)))}}}",
             f"xticklabels={{{names}}}",
         ]
-        rotate = _labels_rotate(figure, columns)
-        return [*options, "x tick label style={rotate=32, anchor=north east, inner sep=1pt}"] if rotate else options
+        turned = "rotate=32, anchor=north east, inner sep=1pt" if rotate else "align=center"
+        return [*options, f"x tick label style={{{turned}}}"]
     values = x_values(figure)
     shown = ticks(values, {1: 12, 2: 8, 3: 6, 4: 5}[columns])
     text = ", ".join(f"{value:g}" for value in shown)
@@ -156,7 +158,7 @@ def _x_options(figure: Figure, panel: Panel, columns: int) -> list[str]:
 def _labels_rotate(figure: Figure, columns: int) -> bool:
     width = _panel_width(figure, columns)
     return any(
-        len(name) * _CHARACTER_CM > width / max(1, len(figure.categories(panel)))
+        max(len(line) for line in tick_lines(name)) * _CHARACTER_CM > width / max(1, len(figure.categories(panel)))
         for panel in figure.panels
         for name in figure.categories(panel)
     )

@@ -56,6 +56,13 @@ def ticks(values: Sequence[float], most: int) -> list[float]:
     return list(values[::step])
 
 
+def tick_lines(category: str) -> list[str]:
+    """A category's label in lines: `Code, c = 4` and `DDTree 15` in two."""
+    if ", " in category:
+        return category.split(", ", 1)
+    return category.split(" ", 1) if not category.startswith("c = ") else [category]
+
+
 def dodge(place: int, count: int, width: float = 0.66) -> float:
     """Offset of the series at `place` of `count` around its category's centre, in categories."""
     return (place - (count - 1) / 2) * width / max(count, 1)

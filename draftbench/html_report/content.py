@@ -83,12 +83,19 @@ def _tiles(study: Study) -> list[Row]:
 
 
 def _tile(study: Study, row: Row) -> Row:
-    low, high = sentences.interval_of(row)
-    words = numbers.interval(low, high, as_ratio=True)
+    words = numbers.interval(*sentences.interval_of(row), as_ratio=True)
+    these = numbers.interval(*sentences.interval_of_these(row), as_ratio=True)
     return {
         "place": sentences.place_words(study, row),
         "value": numbers.ratio(row["estimate"]),
-        "interval": f"{words}" if words else "no interval",
+        "intervals": [
+            text
+            for text in (
+                f"{words} for prompts like these" if words else "no interval",
+                f"{these} for these prompts" if these else "",
+            )
+            if text
+        ],
         "size": numbers.sample_size(row["blocks"], row["conversations"]),
         "claim": sentences.claim_of(row),
         "verdict": sentences.verdict_words(row),

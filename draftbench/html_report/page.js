@@ -34,6 +34,9 @@
     result.view.addEventListener("click", (event, item) => { if (item && item.datum && item.datum.key) showCells(item.datum); });
   }
 
+  // A chart that cannot be drawn says so where it would stand.
+  const attempt = (node) => draw(node).catch((error) => { node.textContent = "This chart could not be drawn: " + error.message; });
+
   function apply(view) {
     view.signal("hidden", [...state.hidden]);
     for (const name of filters) view.signal("only_" + name, state[name]);
@@ -41,12 +44,12 @@
   }
 
   const seen = new IntersectionObserver((entries) => {
-    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); draw(entry.target); }
+    for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); attempt(entry.target); }
   }, { rootMargin: "400px" });
   document.querySelectorAll("[data-chart]").forEach((node) => seen.observe(node));
 
   function redraw() {
-    for (const [node, result] of views) { result.finalize(); draw(node); }
+    for (const [node, result] of views) { result.finalize(); attempt(node); }
   }
 
   // One set of controls for charts and the table of cells.

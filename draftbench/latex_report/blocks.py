@@ -34,11 +34,14 @@ def itemized(sentences: Iterable[str]) -> NoEscape:
 
 
 def figure_block(figure: Figure) -> NoEscape:
-    """A float with the drawing, a title in bold and a caption that stands alone."""
+    """The drawing with a title in bold and a caption that stands alone, in place and never torn apart.
+
+    No float: longtables and floats on one page spoil each other's page breaks.
+    """
     return NoEscape(
-        f"\\begin{{figure}}[!htbp]\n\\centering\n{picture(figure)}\n"
-        f"\\caption{{\\textbf{{{escape(figure.title)}.}} {escape(caption_of(figure))}}}\n"
-        f"\\label{{fig:{figure.name}}}\n\\end{{figure}}\n\n"
+        f"\\par\\medskip\\noindent\\begin{{minipage}}{{\\textwidth}}\n\\centering\n{picture(figure)}\n"
+        f"\\captionof{{figure}}{{\\textbf{{{escape(figure.title)}.}} {escape(caption_of(figure))}}}\n"
+        "\\end{minipage}\\par\\bigskip\n\n"
     )
 
 

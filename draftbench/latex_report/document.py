@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from pylatex import Command, Document, NoEscape, Package
+from pylatex import Document, NoEscape, Package
 
 from draftbench import sentences
 from draftbench.figures.declaration import Figure, Skipped
@@ -21,8 +21,7 @@ _STYLE = r"""
 \setlength{\parindent}{0pt}\setlength{\parskip}{0.55ex plus .2ex}
 \setlength{\LTcapwidth}{\textwidth}\setlength{\LTleft}{0pt}
 \renewcommand{\arraystretch}{1.12}
-\renewcommand{\topfraction}{0.92}\renewcommand{\bottomfraction}{0.7}\renewcommand{\textfraction}{0.06}
-\renewcommand{\floatpagefraction}{0.72}
+\raggedbottom
 \emergencystretch=3em
 \pagestyle{fancy}\fancyhf{}\renewcommand{\headrulewidth}{0.3pt}
 """
@@ -51,7 +50,6 @@ def build_document(
     for title, build in SECTIONS:
         blocks = build(material)
         if blocks:
-            document.append(Command("FloatBarrier"))
             document.append(NoEscape(f"\\section{{{escape(title)}}}\n"))
             document.extend(blocks)
     return str(document.dumps())
@@ -64,7 +62,6 @@ def _packages(document: Document) -> None:
         document.packages.append(Package(name))
     document.packages.append(Package("xcolor"))
     document.packages.append(Package("siunitx"))
-    document.packages.append(Package("placeins"))
     document.packages.append(Package("hyperref", options=["hidelinks"]))
 
 

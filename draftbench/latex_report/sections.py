@@ -1,5 +1,6 @@
 """The report's sections in order; a section without content is not printed."""
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,9 +34,14 @@ class Material:
 
     def drawn(self, *stems: str) -> list[NoEscape]:
         """Figures whose names begin with any of the stems, and a line for each that is missing."""
-        blocks = [figure_block(figure) for stem in stems for figure in self.figures if figure.name.startswith(stem)]
+        blocks = [figure_block(figure) for stem in stems for figure in self.figures if _is_of(figure, stem)]
         missing = [entry for stem in stems for entry in self.skipped if entry.name == stem]
         return blocks + [paragraph(f"Not drawn: {_lower_first(entry.title)}, since {entry.reason}.") for entry in missing]
+
+
+def _is_of(figure: Figure, stem: str) -> bool:
+    """Whether a figure has this name, alone or with the suffix of a tensor parallelism."""
+    return re.fullmatch(rf"{re.escape(stem)}(-tp\d+)?", figure.name) is not None
 
 
 Section = tuple[str, Callable[[Material], list[NoEscape]]]
@@ -93,7 +99,9 @@ def plan_summary(study: Study) -> str:
     """One sentence on the matrix, and one on its expected duration."""
     sessions = list(study.plan.get("sessions") or [])
     cells = [cell for session in sessions for cell in session.get("cells") or []]
-    arms = list(dict.fromkeys(str(session.get("arm")) for session in sessions))
+    planned = {str(session.get("arm")) for session in sessions}
+    arms = [name for name, _, _ in study.arms if name in planned]
+    arms += sorted(planned - set(arms))
     loads = list(dict.fromkeys(workload_label(str(cell.get("workload"))) for cell in cells))
     blocks = len({session.get("block") for session in sessions})
     text = (
@@ -162,11 +170,9 @@ def lossless(material: Material) -> list[NoEscape]:
     study = material.study
     return [
         itemized(sentences.losslessness(study)),
-        *material.drawn("losslessness-margin"),
-        *[figure_block(figure) for figure in material.figures if figure.name.removesuffix("-tp4").startswith("losslessness")
-          and not figure.name.startswith("losslessness-margin")],
+        *material.drawn("losslessness", "losslessness-margin"),
         *_present(tables.losslessness_table(study)),
-    ]  # fmt: skip
+    ]
 
 
 def failures(material: Material) -> list[NoEscape]:
