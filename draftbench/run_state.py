@@ -9,7 +9,7 @@ from pathlib import Path
 import orjson
 
 from draftbench.errors import PlanError
-from draftbench.hardware import declaration_problem, detect_inventory
+from draftbench.hardware import declaration_problem, read_inventory
 from draftbench.load.run_file import RUN_FILE_VARIABLE, PlannedCell, PlannedSession, RunFile, Sampling, WorkloadFiles
 from draftbench.matrix import Session, digest
 from draftbench.plan.availability import check_port
@@ -18,7 +18,7 @@ from draftbench.servers.leases import stop_all
 from draftbench.servers.processes import ProcessIdentity
 from draftbench.servers.results_lock import hold_results_lock
 from draftbench.servers.server_spec import RunContext, default_node_lock_dir
-from draftbench.study import Study
+from draftbench.study import Bench, Study
 
 STATE = Path(".draftbench")
 PLAN_VARIABLE = "DRAFTBENCH_PLAN"
@@ -42,13 +42,16 @@ class StudyRun:
     def job_environment(self) -> dict[str, str]:
         """Write what jobs need to know, named by content so that a dry run disturbs no live one; its variables."""
         folder = self.study.project / STATE
-        run_file = _write_by_content(folder / "runs", self.run_file().model_dump(mode="json"))
         plan = _write_by_content(folder / "plans", self.study.plan.model_dump(mode="json"))
-        for key, definition in self.study.workloads.definitions.items():
+        variables = {PLAN_VARIABLE: str(plan), **self.context.to_environment()}
+        if self.study.bench is None:
+            return variables
+        for key, definition in self.study.bench.workloads.definitions.items():
             atomic_write_bytes(folder / "workloads" / f"{key}.json", definition.model_dump_json(indent=1).encode())
-        return {RUN_FILE_VARIABLE: str(run_file), PLAN_VARIABLE: str(plan), **self.context.to_environment()}
+        run_file = _write_by_content(folder / "runs", self.run_file(self.study.bench).model_dump(mode="json"))
+        return {RUN_FILE_VARIABLE: str(run_file), **variables}
 
-    def run_file(self) -> RunFile:
+    def run_file(self, bench: Bench) -> RunFile:
         """Every session and cell with its server, as jobs see them."""
         config = self.study.config
         return RunFile(
@@ -57,7 +60,7 @@ class StudyRun:
             results=self.study.layout.root,
             workdir=STATE,
             engine=config.engine_entry.kind,
-            engine_version=self.study.specs.engine_version,
+            engine_version=bench.specs.engine_version,
             startup_timeout=config.serving.startup_timeout,
             hang_timeout=config.serving.hang_timeout,
             stop_grace=config.serving.stop_grace,
@@ -65,12 +68,12 @@ class StudyRun:
             sampling=Sampling(temperature=config.sampling.temperature, top_p=config.sampling.top_p),
             max_client_lag_share=config.statistics.max_client_lag_share,
             packing=config.packing,
-            workloads=self._workload_files(),
-            sessions={session.key: self._planned(session) for session in self.study.matrix.sessions},
+            workloads=self._workload_files(bench),
+            sessions={session.key: self._planned(bench, session) for session in self.study.matrix.sessions},
         )
 
-    def _workload_files(self) -> dict[str, WorkloadFiles]:
-        workloads, layout = self.study.workloads, self.study.layout
+    def _workload_files(self, bench: Bench) -> dict[str, WorkloadFiles]:
+        workloads, layout = bench.workloads, self.study.layout
         return {
             key: WorkloadFiles(
                 rendered=layout.workload(key) / "rendered.jsonl",
@@ -79,20 +82,20 @@ class StudyRun:
             for name, key in workloads.test_keys.items()
         }
 
-    def _planned(self, session: Session) -> PlannedSession:
+    def _planned(self, bench: Bench, session: Session) -> PlannedSession:
         study = self.study
-        spec = study.specs.server_spec(
+        spec = bench.specs.server_spec(
             session.key,
             session.key.rsplit("-", 1)[1],
             session.arm,
             session.tensor_parallelism,
-            study.specs.devices(study.units),
+            bench.specs.devices(study.units),
         )
         return PlannedSession(
             arm=session.arm.name,
             method=session.arm.method,
             draft_budget=session.arm.draft_budget,
-            verify_width=study.inputs.verify_width(session.arm),
+            verify_width=bench.inputs.verify_width(session.arm),
             tensor_parallelism=session.tensor_parallelism,
             block=session.block,
             order=session.order,
@@ -102,7 +105,7 @@ class StudyRun:
                 cell.key: PlannedCell(
                     workload=cell.workload,
                     workload_key=cell.workload_key,
-                    workload_kind=study.workloads.kind(cell.workload),
+                    workload_kind=bench.workloads.kind(cell.workload),
                     concurrency=cell.concurrency,
                     max_new_tokens=study.config.workloads[cell.workload].max_new_tokens,
                 )
@@ -115,13 +118,15 @@ class StudyRun:
 
         Raises ResultsError when another run measures, PlanError when the node or the port is not the planned one.
         """
-        config = self.study.config
+        config, bench = self.study.config, self.study.bench
+        if bench is None:
+            raise PlanError("cells are missing and this command only analyses; run snakemake without a target")
         hold_results_lock(self.study.project / self.study.layout.root)
-        if config.hardware is not None and config.engine_entry.launcher is None and self.study.specs.device == "cuda":
-            problem = declaration_problem(self.study.inputs.inventory, detect_inventory())
+        if config.hardware is not None and config.engine_entry.launcher is None and self.study.device == "cuda":
+            problem = declaration_problem(bench.inputs.inventory, read_inventory(None))
             if problem:
                 raise PlanError(f"{self.study.config_file.name}: {problem}")
-        check_port(self.study.inputs)
+        check_port(bench.inputs)
         self._forget_dead_runs()
 
     def _forget_dead_runs(self) -> None:

@@ -9,15 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from draftbench.config import ExperimentConfig, load_config
 from draftbench.layout import Layout
-from draftbench.matrix import Cell, Matrix, Session, digest, expand
+from draftbench.matrix import Cell, Matrix, Refusal, Session, digest, expand
 from draftbench.plan import Plan, build_plan, check_study, fit_budget, refuse
 from draftbench.plan.availability import check_units
 from draftbench.plan.inputs import PlanInputs, read_inputs
 from draftbench.plan.ledger import read_ledger
+from draftbench.plan.writing import load_plan
 from draftbench.session_specs import SessionSpecs, read_self_test
 from draftbench.tables import TABLES
 from draftbench.tex_program import tex_program
@@ -26,47 +27,74 @@ from draftbench.workload_plan import PlannedWorkloads
 AGGREGATE_TABLES = ("requests", "cells", "failures", "deviations")
 PRIORITY_STEP = 10
 
+Purpose = Literal["measure", "plan", "analyse"]
+
 
 @dataclass(frozen=True)
-class Study:
-    """What is measured here, in which order, with what, and where it lies."""
+class Bench:
+    """What measuring needs: node and model facts, servers, prompts."""
 
-    config_file: Path
-    project: Path
-    units: int
     inputs: PlanInputs
     specs: SessionSpecs
     workloads: PlannedWorkloads
+
+
+@dataclass(frozen=True)
+class Study:
+    """What is measured here, in which order, with what, and where it lies.
+
+    `bench` is None for a study that is only analysed, as it was recorded, perhaps on another machine.
+    """
+
+    config: ExperimentConfig
+    config_file: Path
+    project: Path
+    units: int
+    device: str
     matrix: Matrix
     plan: Plan
+    bench: Bench | None
 
     @classmethod
     def open(
-        cls, config_file: Path, overrides: Mapping[str, Any], project: Path, gpus: int | None, measuring: bool
+        cls, config_file: Path, overrides: Mapping[str, Any], project: Path, gpus: int | None, purpose: Purpose
     ) -> "Study":
         """Read and check everything; raises a DraftbenchError of one line for any mistake.
 
         `gpus` are the units that Snakemake was given, None = all the machine has.
-        `measuring` says whether sessions may have to run; analysis alone is never refused for too few GPUs.
+        Only `measure` is refused for too few GPUs; `analyse` takes an unchanged study as it was recorded, whatever
+        machine it is analysed on.
         """
-        wanted = read_inputs(load_config(config_file, overrides), project, config_file.name)
-        check_study(wanted)
-        ledger = read_ledger(project, Layout.of(wanted.config.experiment))
-        decision = fit_budget(wanted, ledger)
-        inputs = replace(wanted, config=decision.config)
-        specs = SessionSpecs(inputs.config, project, inputs.inventory, inputs.drafter, read_self_test(project))
-        workloads = PlannedWorkloads.of(inputs.config, project)
-        matrix = expand(inputs.config, workloads.test_keys, specs.spec, partial(refuse, inputs), ledger)
-        plan = build_plan(inputs, matrix, decision, digest(wanted.config.model_dump(mode="json"), 64))
-        study = cls(config_file, project, _usable_units(inputs, gpus), inputs, specs, workloads, matrix, plan)
-        if measuring:
+        config = load_config(config_file, overrides)
+        config_sha256 = digest(config.model_dump(mode="json"), 64)
+        recorded = _recorded_plan(project, config, config_sha256) if purpose == "analyse" else None
+        if recorded is not None:
+            return cls(
+                config, config_file, project, gpus or 1, recorded.device, _matrix_of(config, recorded), recorded, None
+            )
+        study = cls._planned(config, config_file, project, gpus, config_sha256)
+        if purpose == "measure":
             study.require_units()
         return study
 
-    @property
-    def config(self) -> ExperimentConfig:
-        """The config that was decided on; the time budget may have taken blocks or concurrencies from it."""
-        return self.inputs.config
+    @classmethod
+    def _planned(
+        cls, config: ExperimentConfig, config_file: Path, project: Path, gpus: int | None, config_sha256: str
+    ) -> "Study":
+        wanted = read_inputs(config, project, config_file.name)
+        check_study(wanted)
+        ledger = read_ledger(project, Layout.of(config.experiment))
+        decision = fit_budget(wanted, ledger)
+        inputs = replace(wanted, config=decision.config)
+        bench = Bench(
+            inputs,
+            SessionSpecs(inputs.config, project, inputs.inventory, inputs.drafter, read_self_test(project)),
+            PlannedWorkloads.of(inputs.config, project),
+        )
+        matrix = expand(inputs.config, bench.workloads.test_keys, bench.specs.spec, partial(refuse, inputs), ledger)
+        plan = build_plan(inputs, matrix, decision, config_sha256)
+        units = _usable_units(inputs, gpus)
+        return cls(inputs.config, config_file, project, units, bench.specs.device, matrix, plan, bench)
 
     @property
     def layout(self) -> Layout:
@@ -97,7 +125,7 @@ class Study:
     @property
     def workload_files(self) -> list[str]:
         """Rendered prompts of every workload, measured and calibration."""
-        return [(self.layout.workload(key) / "rendered.jsonl").as_posix() for key in self.workloads.definitions]
+        return [(self.layout.workload(key) / "rendered.jsonl").as_posix() for key in self._workload_keys]
 
     def cell_workload(self, session: str, cell: str) -> str:
         """Rendered prompts of one cell."""
@@ -150,16 +178,16 @@ class Study:
     @property
     def workload_pattern(self) -> str:
         """Wildcard constraint."""
-        return "|".join(re.escape(key) for key in self.workloads.definitions)
+        return "|".join(re.escape(key) for key in self._workload_keys)
 
     def session_units(self, session: str) -> int:
         """GPU units that a session holds: all there are on a CPU, so that sessions never overlap."""
-        alone = self.specs.device == "cpu" or self.config.packing == "exclusive"
+        alone = self.device == "cpu" or self.config.packing == "exclusive"
         return self.units if alone else self._sessions[session].tensor_parallelism
 
     def session_threads(self, session: str, cores: int) -> int:
         """All cores on a CPU, so that no other job runs beside a measurement."""
-        return cores if self.specs.device == "cpu" else 1
+        return cores if self.device == "cpu" else 1
 
     def priority(self, session: str) -> int:
         """Earlier sessions first, so that a server keeps its GPUs until its cells are done."""
@@ -169,11 +197,18 @@ class Study:
 
     def require_units(self) -> None:
         """Raise PlanError when a session that must run needs more GPUs than Snakemake may use, which would clamp it."""
-        check_units(self.inputs, self.units, (s for s in self.matrix.sessions if self._missing_cells(s)))
+        assert self.bench is not None
+        check_units(self.bench.inputs, self.units, (s for s in self.matrix.sessions if self._missing_cells(s)))
 
     def _missing_cells(self, session: Session) -> list[str]:
         paths = {cell.key: self.layout.cell_record(session.key, cell.key) for cell in session.cells}
         return [key for key, path in paths.items() if not (self.project / path).exists()]
+
+    @property
+    def _workload_keys(self) -> list[str]:
+        if self.bench is not None:
+            return list(self.bench.workloads.definitions)
+        return sorted({cell.workload_key for cell in self.matrix.cells})
 
     @functools.cached_property
     def _sessions(self) -> dict[str, Session]:
@@ -182,6 +217,34 @@ class Study:
     @functools.cached_property
     def _cells(self) -> dict[tuple[str, str], Cell]:
         return {(cell.session, cell.key): cell for cell in self.matrix.cells}
+
+
+def _recorded_plan(project: Path, config: ExperimentConfig, config_sha256: str) -> Plan | None:
+    """The plan under the results, where it is of this very config."""
+    path = project / Layout.of(config.experiment).plan_json
+    recorded = load_plan(path) if path.is_file() else None
+    return recorded if recorded is not None and recorded.config_sha256 == config_sha256 else None
+
+
+def _matrix_of(config: ExperimentConfig, plan: Plan) -> Matrix:
+    arms = {arm.name: arm for arm in config.expanded_arms}
+    sessions = tuple(
+        Session(
+            key=session.key,
+            arm=arms[session.arm],
+            tensor_parallelism=session.tensor_parallelism,
+            block=session.block,
+            order=session.order,
+            spec={},
+            cells=tuple(
+                Cell(cell.key, session.key, cell.workload, cell.workload_key, cell.concurrency)
+                for cell in session.cells
+            ),
+        )
+        for session in plan.sessions
+    )
+    refusals = tuple(Refusal(refusal.arm, refusal.tensor_parallelism, refusal.reason) for refusal in plan.refusals)
+    return Matrix(sessions, refusals, plan.blocks)
 
 
 def _usable_units(inputs: PlanInputs, granted: int | None) -> int:

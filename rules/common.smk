@@ -13,22 +13,17 @@ from draftbench.run_state import StudyRun
 from draftbench.study import Study
 
 MEASURING = {"launch", "warmup", "measure"}
-ANALYSIS = {
-    "plan",
-    "workloads",
-    "interim",
-    "report",
-    "stale",
-    "aggregate",
-    "losslessness",
-    "statistics",
-    "figures",
+PURPOSES = {
+    "plan": {"plan", "workloads", "stale"},
+    "analyse": {"interim", "report", "figures", "statistics", "losslessness", "aggregate"},
 }
 
 
 def open_study():
     """One line and exit code 1 for a mistake in the config, instead of Snakemake's traceback."""
     settings = workflow.config_settings
+    named = set(sys.argv[1:])  # the workflow does not know its targets yet
+    purpose = next((purpose for purpose, targets in PURPOSES.items() if targets & named), "measure")
     files = list(settings.configfiles) or [Path(workflow.basedir) / "config.yaml"]
     granted = (
         workflow.global_resources["gpus"].value

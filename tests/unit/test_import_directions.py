@@ -16,7 +16,7 @@ FORBIDDEN = [
     ("figures", ("statistics", "losslessness", "latex_report", "html_report", "servers", "engine", "load")),
     ("latex_report", ("statistics", "losslessness", "html_report", "servers", "engine", "load")),
     ("html_report", ("statistics", "losslessness", "latex_report", "servers", "engine", "load")),
-    ("plan", ("load", "statistics", "losslessness", "figures", "servers", "engine")),
+    ("plan", ("load", "statistics", "losslessness", "figures", "servers.leases", "servers.keeper", "engine")),
     ("config", ("matrix", "plan", "load", "statistics", "figures", "servers", "engine", "workloads", "records")),
     ("records.py", ("config", "matrix", "plan", "load", "statistics", "figures", "servers", "engine", "workloads")),
     ("errors.py", ("config", "matrix", "records", "plan", "load", "statistics", "servers", "engine", "workloads")),
