@@ -36,8 +36,7 @@ def open_study():
             overrides=dict(settings.config),
             project=Path(workflow.basedir),
             gpus=granted,
-            measuring=not ANALYSIS
-            & set(sys.argv[1:]),  # targets are not known to the workflow yet
+            purpose=purpose,
         )
     except DraftbenchError as error:
         print(f"draftbench: {error}", file=sys.stderr)
