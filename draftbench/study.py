@@ -92,7 +92,7 @@ class Study:
             PlannedWorkloads.of(inputs.config, project),
         )
         matrix = expand(inputs.config, bench.workloads.test_keys, bench.specs.spec, partial(refuse, inputs), ledger)
-        plan = build_plan(inputs, matrix, decision, config_sha256)
+        plan = build_plan(inputs, matrix, decision, config_sha256, bench.workloads.calibration_keys)
         units = _usable_units(inputs, gpus)
         return cls(inputs.config, config_file, project, units, bench.specs.device, matrix, plan, bench)
 
@@ -208,7 +208,8 @@ class Study:
     def _workload_keys(self) -> list[str]:
         if self.bench is not None:
             return list(self.bench.workloads.definitions)
-        return sorted({cell.workload_key for cell in self.matrix.cells})
+        planned = self.plan.workloads
+        return [key for workload in planned for key in (workload.key, workload.calibration_key) if key is not None]
 
     @functools.cached_property
     def _sessions(self) -> dict[str, Session]:

@@ -131,6 +131,7 @@ class PlannedWorkload(_Part):
     name: str
     set: str
     key: str
+    calibration_key: str | None
     conversations: int
     calibration: int
     max_new_tokens: int

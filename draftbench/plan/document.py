@@ -2,7 +2,9 @@
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import asdict
+from types import MappingProxyType
 from typing import Any
 
 from draftbench.hardware import Inventory
@@ -30,10 +32,17 @@ from draftbench.plan.inputs import PlanInputs
 from draftbench.plan.memory import memory_fit
 
 
-def build_plan(inputs: PlanInputs, matrix: Matrix, decision: BudgetDecision, config_sha256: str) -> Plan:
+def build_plan(
+    inputs: PlanInputs,
+    matrix: Matrix,
+    decision: BudgetDecision,
+    config_sha256: str,
+    calibration_keys: Mapping[str, str] = MappingProxyType({}),
+) -> Plan:
     """Assemble the plan; pure.
 
-    `inputs` holds the config that was decided on; `config_sha256` is the hash of the config file's text.
+    `inputs` holds the config that was decided on; `config_sha256` is the hash of the checked config, so that comments and order of keys do not matter.
+    `calibration_keys` are the built prompts that only warm up, by workload.
     """
     config = inputs.config
     plan = Plan(
@@ -52,7 +61,7 @@ def build_plan(inputs: PlanInputs, matrix: Matrix, decision: BudgetDecision, con
         packing=config.packing,
         serving={**config.serving.model_dump(mode="json"), "flags": dict(config.engine_entry.flags)},
         arms=_arms(inputs),
-        workloads=_workloads(inputs, matrix),
+        workloads=_workloads(inputs, matrix, calibration_keys),
         sessions=_sessions(inputs, matrix.sessions),
         blocks={block: tuple(arms) for block, arms in matrix.blocks.items()},
         refusals=_refusals(inputs, matrix),
@@ -120,13 +129,14 @@ def _refusals(inputs: PlanInputs, matrix: Matrix) -> tuple[PlannedRefusal, ...]:
     )
 
 
-def _workloads(inputs: PlanInputs, matrix: Matrix) -> tuple[PlannedWorkload, ...]:
+def _workloads(inputs: PlanInputs, matrix: Matrix, calibration_keys: Mapping[str, str]) -> tuple[PlannedWorkload, ...]:
     keys = {cell.workload: cell.workload_key for cell in matrix.cells}
     return tuple(
         PlannedWorkload(
             name=name,
             set=workload.set,
             key=keys.get(name, name),
+            calibration_key=calibration_keys.get(name),
             conversations=workload.conversations,
             calibration=workload.calibration_ranks[1] - workload.calibration_ranks[0]
             if workload.calibration_ranks
