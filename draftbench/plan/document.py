@@ -41,7 +41,8 @@ def build_plan(
 ) -> Plan:
     """Assemble the plan; pure.
 
-    `inputs` holds the config that was decided on; `config_sha256` is the hash of the checked config, so that comments and order of keys do not matter.
+    `inputs` holds the config that was decided on; `config_sha256` is the checked config's, so that
+    comments and order do not matter.
     `calibration_keys` are the built prompts that only warm up, by workload.
     """
     config = inputs.config
