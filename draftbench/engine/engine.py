@@ -49,7 +49,7 @@ class Engine:
         self._drafter: DrafterModel | None = None
         drafter_cache = None
         with torch.inference_mode():
-            self._target = TargetModel(settings.target, self.target_config, *common, features)
+            self._target = TargetModel(settings.target, self.target_config, *common, features, self._draft_vocabulary)
             if drafter_config is not None and settings.drafter is not None:
                 self._drafter = DrafterModel(settings.drafter, drafter_config, *common)
                 drafter_cache = CacheShape.of(drafter_config.shape, capacity)
@@ -74,6 +74,14 @@ class Engine:
         if self.drafter_config is None:
             return 0
         return self.settings.draft_budget or self.drafter_config.block_size - 1
+
+    @property
+    def _draft_vocabulary(self) -> int | None:
+        """Token ids that may be drafted; None without a drafter."""
+        if self.drafter_config is None:
+            return None
+        whole = self.target_config.shape.vocabulary
+        return min(self.settings.draft_vocabulary or whole, whole)
 
     @property
     def verify_width(self) -> int:
@@ -174,6 +182,7 @@ class Engine:
             "draft_budget": self.draft_budget or None,
             "verify_width": self.verify_width,
             "tree_top_k": self.settings.tree_top_k if self.settings.method == "DDTREE" else None,
+            "draft_vocabulary": self._draft_vocabulary,
             "block_size": drafter.block_size if drafter else None,
             "block_size_rule": drafter.block_size_rule if drafter else None,
             "target_layer_ids": list(drafter.feature_layers) if drafter else None,

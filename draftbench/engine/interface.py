@@ -24,6 +24,8 @@ class EngineSettings:
 
     `draft_budget` counts draft-tree nodes without the root: None for AR, None or at most block_size - 1 for DFLASH,
     at least 1 for DDTREE.
+    `draft_vocabulary`: drafts are chosen among the first so many token ids (None: all); a byte-pair vocabulary is in
+    merge order, frequent tokens first. Output is unaffected; half of a draft pass on a CPU is the drafter's head.
     """
 
     target: Path
@@ -32,6 +34,7 @@ class EngineSettings:
     draft_budget: int | None
     max_running_requests: int
     tree_top_k: int = 8
+    draft_vocabulary: int | None = 16384
     context_length: int = 8192
     dtype: DataType = "auto"
     device: Device = "auto"
@@ -42,6 +45,7 @@ class EngineSettings:
     def __post_init__(self) -> None:
         assert self.max_running_requests >= 1, "max_running_requests is at least 1"
         assert self.tree_top_k >= 1, "tree_top_k is at least 1"
+        assert self.draft_vocabulary is None or self.draft_vocabulary >= 1, "draft_vocabulary is at least 1"
         assert self.context_length >= 2, "context_length is at least 2"
         assert self.method == "AR" or self.drafter is not None, f"{self.method} needs a drafter"
         assert self.method != "AR" or self.draft_budget is None, "AR takes no draft budget"

@@ -20,7 +20,7 @@ class BlockDrafter:
         self._masks = [drafter.config.mask_token_id] * self.slots
 
     def logits(self, batch: Sequence[RunningRequest]) -> torch.Tensor:
-        """The drafter's distributions [requests * slots, vocabulary]; the anchor's own output is not used."""
+        """The drafter's distributions [requests * slots, draft vocabulary]; the anchor's own output is not used."""
         block, device = self.slots + 1, self._target.device
         ids = [token for running in batch for token in (running.pending, *self._masks)]
         starts = [running.slot.length for running in batch]
@@ -31,7 +31,7 @@ class BlockDrafter:
             [self._segment(running, block) for running in batch],
         )
         drafted = hidden.view(len(batch), block, -1)[:, 1:].flatten(0, 1)
-        return self._target.logits(drafted)
+        return self._target.draft_logits(drafted)
 
     @staticmethod
     def _segment(running: RunningRequest, block: int) -> Segment:

@@ -1,15 +1,19 @@
 """Which dtype, device and thread count to run with: a rule where one is known, else a test of about two seconds.
 
-Several arms of one comparison must run alike: resolve once (`python -m draftbench.engine.self_test --target DIR`) and
-give every arm the explicit values.
+Several arms of one comparison must run alike, and a test on a busy machine may come out differently each time.
+So its outcome is remembered for this processor, PyTorch and model shape; `python -m draftbench.engine.self_test
+--target DIR --again` tests anew.
 """
 
 import argparse
+import hashlib
 import json
 import os
+import platform
+import shutil
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 
 import torch
@@ -43,7 +47,12 @@ class Numerics:
         return torch.bfloat16 if self.dtype == "bfloat16" else torch.float32
 
 
-def resolve_numerics(device: Device, dtype: DataType, threads: int | None, shape: ModelShape) -> Numerics:
+MEMORY = Path(__file__).resolve().parents[2] / ".cache" / "engine-self-test"
+
+
+def resolve_numerics(
+    device: Device, dtype: DataType, threads: int | None, shape: ModelShape, memory: Path = MEMORY
+) -> Numerics:
     """Explicit values stay; "auto" and None are decided here. Raises ModelError if CUDA is asked for and absent.
 
     Sets the process's thread count, which oneDNN's packing depends on.
@@ -53,7 +62,44 @@ def resolve_numerics(device: Device, dtype: DataType, threads: int | None, shape
     if device != "cpu" and torch.cuda.is_available():
         chosen = "bfloat16" if dtype == "auto" else dtype
         return Numerics("cuda", chosen, threads or torch.get_num_threads(), False, "CUDA present")
-    return _resolve_cpu(dtype, threads, shape)
+    if dtype != "auto" and threads is not None:
+        return _resolve_cpu(dtype, threads, shape)
+    return _remembered(memory, dtype, threads, shape)
+
+
+def _remembered(memory: Path, dtype: DataType, threads: int | None, shape: ModelShape) -> Numerics:
+    """The outcome of an earlier test in the same conditions, else that of a new one."""
+    conditions = [torch.__version__, _processor(), _cores(), dtype, threads, astuple(shape)]
+    digest = hashlib.sha256(json.dumps(conditions).encode()).hexdigest()[:16]
+    path = memory / f"{digest}.json"
+    try:
+        numerics = Numerics(**json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        numerics = _resolve_cpu(dtype, threads, shape)
+        _write_atomically(path, json.dumps(asdict(numerics)))
+    torch.set_num_threads(numerics.threads)
+    return numerics
+
+
+def _write_atomically(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(f".{os.getpid()}")
+    scratch.write_text(text)
+    scratch.replace(path)
+
+
+def _processor() -> str:
+    """The processor's name as far as the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def _cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _resolve_cpu(dtype: DataType, threads: int | None, shape: ModelShape) -> Numerics:
@@ -89,7 +135,7 @@ def _choose_dtype(shape: ModelShape) -> tuple[DataType, str]:
 
 def _choose_threads(shape: ModelShape, dtype: torch.dtype) -> tuple[int, str]:
     """The smallest power of two of cores that more threads do not clearly beat."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = _cores()
     best, best_seconds = 1, _probe_seconds(shape, dtype)
     tried, candidate = [f"1: {best_seconds * 1e3:.1f} ms"], 2
     while candidate <= cores:
@@ -99,7 +145,7 @@ def _choose_threads(shape: ModelShape, dtype: torch.dtype) -> tuple[int, str]:
         if seconds < THREAD_GAIN * best_seconds:
             best, best_seconds = candidate, seconds
         candidate *= 2
-    return best, f"{best} of {cores} cores ({', '.join(tried)})"
+    return best, f"{best} of {there} cores, one left to the client ({', '.join(tried)})"
 
 
 def _probe_seconds(shape: ModelShape, dtype: torch.dtype, repeats: int = 9) -> float:
@@ -141,7 +187,10 @@ def main() -> int:
     parser.add_argument("--target", type=Path, required=True, help="checkpoint folder of the target")
     parser.add_argument("--dtype", choices=["auto", "bfloat16", "float32"], default="auto")
     parser.add_argument("--device", choices=["auto", "cpu", "cuda"], default="auto")
+    parser.add_argument("--again", action="store_true", help="forget what earlier tests found")
     arguments = parser.parse_args()
+    if arguments.again:
+        shutil.rmtree(MEMORY, ignore_errors=True)
     shape = read_target_config(arguments.target).shape
     print(json.dumps(asdict(resolve_numerics(arguments.device, arguments.dtype, None, shape))))
     return 0

@@ -24,6 +24,7 @@ class TargetModel:
         device: torch.device,
         packed: bool,
         feature_layers: Sequence[int] = (),
+        draft_vocabulary: int | None = None,
     ) -> None:
         self.config, self.dtype, self.device, self.packed = config, dtype, device, packed
         self._feature_layers = tuple(feature_layers)
@@ -36,6 +37,8 @@ class TargetModel:
         self._norm = RmsNorm(weights.get("model.norm.weight"), shape.norm_epsilon)
         head = self._embedding if config.tied_head else weights.get("lm_head.weight")
         self._head = make_linear(head, packed)
+        limited = draft_vocabulary is not None and draft_vocabulary < len(head)
+        self._draft_head = make_linear(head[:draft_vocabulary].clone(), packed) if limited else self._head
         self._rotary = RotaryTable(shape, positions, dtype, device)
 
     def embed(self, token_ids: torch.Tensor) -> torch.Tensor:
@@ -43,8 +46,12 @@ class TargetModel:
         return F.embedding(token_ids, self._embedding)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Head of normed rows [rows, hidden] -> [rows, vocabulary]; the drafter borrows it."""
+        """Head of normed rows [rows, hidden] -> [rows, vocabulary]."""
         return self._head(hidden)
+
+    def draft_logits(self, hidden: torch.Tensor) -> torch.Tensor:
+        """The drafter borrows the head, over the draft vocabulary: [rows, hidden] -> [rows, draft vocabulary]."""
+        return self._draft_head(hidden)
 
     def forward(
         self, token_ids: torch.Tensor, positions: torch.Tensor, segments: Sequence[Segment]

@@ -79,3 +79,15 @@ def test_draft_distributions_equal_the_plain_drafter(
         logits = BlockDrafter(engine._target, engine._drafter).logits([running])
     expected = plain_draft_logits(PlainTarget(target), drafter, running.slot.tokens, running.pending)
     torch.testing.assert_close(logits, expected, atol=5e-5, rtol=1e-4)
+
+
+def test_drafts_may_be_limited_to_the_first_ids_without_changing_output(target: Path, drafter: Path) -> None:
+    """With a draft vocabulary of 5, AR's tokens stay and no draft of id 5 or more is ever proposed."""
+    limited = make_engine(target, drafter, "DDTREE", 9, draft_vocabulary=5, max_running_requests=1)
+    assert limited.describe()["draft_vocabulary"] == 5
+    assert run_prompts(limited, PROMPTS, greedy(30))[2].ids == PlainTarget(target).greedy(PROMPTS[2], 30)
+    _decoding(limited, PROMPTS[0], 1)
+    with torch.inference_mode():
+        (tree,) = limited._decoder._proposer.propose(limited._running)
+    assert set(tree.tokens[1:]) <= set(range(5))
+    assert make_engine(target, drafter, "DDTREE", 9).describe()["draft_vocabulary"] == 12
