@@ -30,9 +30,7 @@ def chart(figure: Figure, panel_width: int = 300, panel_height: int = 240) -> al
     focus = alt.selection_point(fields=["series"], bind="legend", name="focus")
     opacity = alt.condition(focus, alt.value(1.0), alt.value(0.12))
     panels = [
-        _panel_chart(figure, panel, opacity).properties(
-            width=width, height=panel_height, title=panel.title
-        )
+        _panel_chart(figure, panel, opacity).properties(width=width, height=panel_height, title=panel.title)
         for panel in figure.panels
     ]
     whole = panels[0] if single else alt.concat(*panels, columns=columns).resolve_scale(color="shared", shape="shared")
@@ -154,14 +152,14 @@ def _x(figure: Figure, panel: Panel) -> Any:
         if figure.x.scale == "log2"
         else alt.Scale(zero=False, nice=False, padding=14)
     )
-    axis = alt.Axis(values=values if len(values) <= 8 else alt.Undefined, format="d" if figure.x.whole else "", grid=False)
+    axis = alt.Axis(
+        values=values if len(values) <= 8 else alt.Undefined, format="d" if figure.x.whole else "", grid=False
+    )
     return alt.X("x:Q", title=figure.x.label, scale=scale, axis=axis)
 
 
 def _y(figure: Figure, field: str = "y:Q") -> alt.Y:
-    scale = alt.Scale(
-        domain=list(y_range(figure)), nice=False, type="log" if figure.y.scale == "log10" else "linear"
-    )
+    scale = alt.Scale(domain=list(y_range(figure)), nice=False, type="log" if figure.y.scale == "log10" else "linear")
     return alt.Y(field, title=figure.y.label, scale=scale, axis=alt.Axis(tickCount=6))
 
 

@@ -67,8 +67,10 @@ def estimate_point(row: Row, x: str | float, *, adjusted: bool = False) -> Point
 
 def _inner_interval(row: Row, adjusted: bool) -> tuple[float | None, float | None]:
     names = ("low_adjusted_these_prompts", "high_adjusted_these_prompts") if adjusted else ()
-    for low, high in (names, ("low_these_prompts", "high_these_prompts")) if names else (
-        ("low_these_prompts", "high_these_prompts"),
+    for low, high in (
+        (names, ("low_these_prompts", "high_these_prompts"))
+        if names
+        else (("low_these_prompts", "high_these_prompts"),)
     ):
         if row.get(low) is not None and row.get(high) is not None:
             return row[low], row[high]

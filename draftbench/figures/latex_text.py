@@ -67,7 +67,7 @@ def _escape_character(character: str) -> str:
         return _SPECIAL[character]
     if character in "\n\t\r":
         return " "
-    if " " <= character <= "~" or ("\u00a1" <= character and ord(character) < _LATIN_END):
+    if " " <= character <= "~" or (character >= "\u00a1" and ord(character) < _LATIN_END):
         return character
     plain = unicodedata.normalize("NFKD", character).encode("ascii", "ignore").decode()
     return "".join(_SPECIAL.get(part, part) for part in plain) if plain else f"[U+{ord(character):04X}]"

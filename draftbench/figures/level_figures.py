@@ -50,9 +50,7 @@ def time_per_output_token(study: Study) -> list[Figure | Skipped]:
     )
 
 
-def _level_figures(
-    study: Study, metric: str, name: str, title: str, y: Axis, caption: str
-) -> list[Figure | Skipped]:
+def _level_figures(study: Study, metric: str, name: str, title: str, y: Axis, caption: str) -> list[Figure | Skipped]:
     frame = _levels(study, metric)
     if frame.is_empty():
         return [Skipped(name, title, f"no cell has a value of {y.title}")]

@@ -34,8 +34,6 @@ PREAMBLE = r"""
   ymajorgrids, grid style={black!10},
   label style={font=\footnotesize\sffamily}, tick label style={font=\scriptsize\sffamily},
   title style={font=\footnotesize\sffamily\bfseries, yshift=-4pt},
-  legend style={draw=none, fill=none, font=\footnotesize\sffamily, /tikz/every even column/.append style={column sep=7pt}},
-  legend cell align=left,
   scaled ticks=false,
   /pgf/number format/assume math mode=true, /pgf/number format/fixed, /pgf/number format/precision=4,
   extra y tick style={grid=major, major grid style={black!65, densely dashed}},
@@ -50,7 +48,8 @@ def document(figure: Figure) -> str:
     return (
         "\\documentclass[border=4pt]{standalone}\n\\usepackage[T1]{fontenc}\n\\usepackage[utf8]{inputenc}\n"
         "\\usepackage{textcomp}\n\\usepackage[scaled=0.92]{helvet}\n"
-        f"{PREAMBLE}\\begin{{document}}\n\\begin{{tabular}}{{@{{}}c@{{}}}}\n{picture(figure)}\n\\end{{tabular}}\n"
+        f"{PREAMBLE}\\begin{{document}}\n\\begin{{minipage}}{{{TEXT_WIDTH_CM}cm}}\\centering\n"
+        f"{picture(figure)}\n\\end{{minipage}}\n"
         "\\end{document}\n"
     )
 
@@ -61,7 +60,7 @@ def picture(figure: Figure) -> str:
     parts = [_panel(figure, panel, place, columns) for place, panel in enumerate(figure.panels)]
     return "\n".join(
         [
-            f"\\pgfplotslegendfromname{{legend:{figure.name}}}\\\\[2pt]",
+            _legend(figure),
             "\\begin{tikzpicture}",
             f"\\begin{{groupplot}}[draftbench, {', '.join(_group_options(figure, columns))}]",
             *parts,
@@ -96,7 +95,6 @@ def _group_options(figure: Figure, columns: int) -> list[str]:
         f"height={_HEIGHTS_CM[columns]}cm",
         f"ymin={low:.6g}, ymax={high:.6g}",
         f"ylabel={{{escape(figure.y.label)}}}",
-        f"legend columns={_legend_columns(figure)}",
     ]
     if figure.y.scale == "log10":
         options.append("ymode=log, log ticks with fixed point")
@@ -105,31 +103,32 @@ def _group_options(figure: Figure, columns: int) -> list[str]:
     return options
 
 
-def _legend_columns(figure: Figure) -> int:
-    longest = max(len(style.label) for style in figure.styles.values())
-    return max(1, min(len(figure.styles), int(TEXT_WIDTH_CM / (1.35 + longest * 0.18))))
-
-
 def _panel(figure: Figure, panel: Panel, place: int, columns: int) -> str:
     options = _x_options(figure, panel, columns)
     options.append(f"title={{{escape(panel.title)}}}")
     last_row = place >= len(figure.panels) - columns
     if last_row:
         options.append(f"xlabel={{{escape(figure.x.label)}}}")
-    lines = [f"\\nextgroupplot[{', '.join(options)}" + _legend_name(figure, place) + "]"]
-    if place == 0:
-        lines += [_legend_entry(figure, style) for style in figure.styles.values()]
+    lines = [f"\\nextgroupplot[{', '.join(options)}]"]
     lines += [_plot(figure, panel, series) for series in panel.series]
     return "\n".join(lines)
 
 
-def _legend_name(figure: Figure, place: int) -> str:
-    return f", legend to name={{legend:{figure.name}}}" if place == 0 else ""
+def _legend(figure: Figure) -> str:
+    """Entries in a row above the panels, broken between entries; drawn in place so that one run of TeX is enough."""
+    entries = r"\hspace{1em} ".join(_legend_entry(figure, style) for style in figure.styles.values())
+    return rf"{{\footnotesize\sffamily {entries}\par}}\vspace{{5pt}}"
 
 
 def _legend_entry(figure: Figure, style: Style) -> str:
-    look = f"area legend, fill={_colour(style)}, draw=none" if figure.kind == "bars" else _look(figure, style, True)
-    return f"\\addlegendimage{{{look}}}\\addlegendentry{{{escape(style.label)}}}"
+    if figure.kind == "bars":
+        drawing = rf"\tikz[baseline=-0.6ex]\fill[{_colour(style, 'fill')}] (0,-0.1) rectangle (0.4,0.1);"
+    else:
+        places = "(0,0) (0.35,0) (0.7,0)" if figure.kind == "lines" else "(0,0)"
+        look = _look(figure, style, True)
+        drawing = rf"\tikz[baseline=-0.6ex]\draw[{look}, mark repeat=2, mark phase=2] plot coordinates {{{places}}};"
+        drawing = drawing.replace(", mark repeat=2, mark phase=2", "") if figure.kind != "lines" else drawing
+    return rf"\mbox{{{drawing}\,{escape(style.label)}}}"
 
 
 def _x_options(figure: Figure, panel: Panel, columns: int) -> list[str]:
@@ -168,7 +167,7 @@ def _plot(figure: Figure, panel: Panel, series: Series) -> str:
     rows = "\n".join(_row(figure, panel, series, point) for point in series.points)
     if figure.kind == "bars":
         width = 0.66 / max(1, len(panel.series)) * 0.9
-        options = f"ybar, bar shift=0pt, bar width={width:.3f}, fill={_colour(series.style)}, draw=none, forget plot"
+        options = f"ybar, bar shift=0pt, bar width={width:.3f}, {_colour(series.style, 'fill')}, draw=none, forget plot"
     else:
         options = _look(figure, series.style, series.joined) + ", forget plot"
         options += ", error bars/.cd, y dir=both, y explicit"
@@ -189,7 +188,7 @@ def _inner_bars(figure: Figure, panel: Panel, series: Series) -> str:
     bars = "error bars/.cd, y dir=both, y explicit, error bar style={line width=2.2pt}, error mark=none"
     table = "\n".join(rows)
     return (
-        f"% inner {series.key}\n\\addplot[color={_colour(series.style)}, only marks, mark=none, forget plot, {bars}] "
+        f"% inner {series.key}\n\\addplot[{_colour(series.style)}, only marks, mark=none, forget plot, {bars}] "
         f"table[x=x, y=y, y error minus=minus, y error plus=plus, row sep=newline] {{\nx y minus plus\n{table}\n}};\n"
     )
 
@@ -208,13 +207,13 @@ def _row(figure: Figure, panel: Panel, series: Series, point: Point) -> str:
     return f"{x:.4f} {point.y:.6g} {minus:.6g} {plus:.6g}"
 
 
-def _colour(style: Style) -> str:
+def _colour(style: Style, key: str = "color") -> str:
     red, green, blue = (int(style.colour[place : place + 2], 16) for place in (1, 3, 5))
-    return f"{{rgb,255:red,{red};green,{green};blue,{blue}}}"
+    return f"{key}={{rgb,255:red,{red};green,{green};blue,{blue}}}"
 
 
 def _look(figure: Figure, style: Style, joined: bool) -> str:
-    fill = _colour(style) if style.filled else "white"
+    fill = _colour(style, "fill") if style.filled else "fill=white"
     rotation = _ROTATIONS.get(style.marker)
     turned = f", rotate={rotation}" if rotation else ""
     size = _MARK_SIZES.get(style.marker, 2.4)
@@ -222,6 +221,6 @@ def _look(figure: Figure, style: Style, joined: bool) -> str:
     dash = " ".join(f"{'on' if place % 2 == 0 else 'off'} {length}pt" for place, length in enumerate(style.dash))
     line = (f"dash pattern={{{dash}}}" if dash else "solid") if draws_line else "only marks"
     return (
-        f"color={_colour(style)}, mark={_MARKS[style.marker]}, mark size={size}pt, line width=0.9pt, {line}, "
-        f"mark options={{solid, fill={fill}, line width=0.7pt{turned}}}"
+        f"{_colour(style)}, mark={_MARKS[style.marker]}, mark size={size}pt, line width=0.9pt, {line}, "
+        f"mark options={{solid, {fill}, line width=0.7pt{turned}}}"
     )

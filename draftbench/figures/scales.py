@@ -33,7 +33,11 @@ def caption_of(figure: Figure) -> str:
     """The caption, with a word on bars that the frame cuts off."""
     low, high = y_range(figure)
     cut = any(not low <= end <= high for panel in figure.panels for end in _bar_ends(panel))
-    return f"{figure.caption} Bars that reach the frame go on beyond it; the tables give their ends." if cut else figure.caption
+    return (
+        f"{figure.caption} Bars that reach the frame go on beyond it; the tables give their ends."
+        if cut
+        else figure.caption
+    )
 
 
 def _core_values(panel: Panel) -> list[float]:

@@ -152,7 +152,7 @@ def decomposition(study: Study) -> list[Figure | Skipped]:
     """Speed-up as tokens per step times step time."""
     name, title = "decomposition", "What the speed-up is made of"
     frame = study.table("decomposition").filter(
-        pl.col("baseline").is_in(study.names_of("AR")) & pl.col("speedup").is_not_null()
+        pl.col("baseline").is_in(study.names_of("AR")) & pl.col("speedup").is_not_null() & (pl.col("concurrency") == 1)
     )
     if frame.is_empty():
         return [Skipped(name, title, "no arm was decomposed; that needs paired turns at concurrency 1")]
@@ -234,5 +234,3 @@ def session_time(study: Study) -> list[Figure | Skipped]:
             )
         )
     return figures
-
-

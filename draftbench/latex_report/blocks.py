@@ -11,6 +11,8 @@ from draftbench.figures.pgfplots import picture
 from draftbench.figures.scales import caption_of
 
 LONGEST_VALUE = 400
+DRAFT_MACRO = "draftbenchdraft"
+"""Defined while TeX settles widths of tables: pictures are left out, since drawing them takes most of its time."""
 
 
 def paragraph(text: str) -> NoEscape:
@@ -39,7 +41,8 @@ def figure_block(figure: Figure) -> NoEscape:
     No float: longtables and floats on one page spoil each other's page breaks.
     """
     return NoEscape(
-        f"\\par\\medskip\\noindent\\begin{{minipage}}{{\\textwidth}}\n\\centering\n{picture(figure)}\n"
+        f"\\par\\medskip\\noindent\\begin{{minipage}}{{\\textwidth}}\n\\centering\n"
+        f"\\ifdefined\\{DRAFT_MACRO}\\rule{{0pt}}{{5cm}}\\else\n{picture(figure)}\n\\fi\n"
         f"\\captionof{{figure}}{{\\textbf{{{escape(figure.title)}.}} {escape(caption_of(figure))}}}\n"
         "\\end{minipage}\\par\\bigskip\n\n"
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from draftbench.errors import ResultsError
+from draftbench.latex_report.blocks import DRAFT_MACRO
 
 TIME_LIMIT_S = 600
 _MISSING_FILE = re.compile(r"File `([^']+)' not found")
@@ -34,30 +35,33 @@ def compile_pdf(source: Path, environment: Mapping[str, str] | None = None) -> C
     target = source.with_suffix(".pdf")
     target.unlink(missing_ok=True)
     environment = dict(os.environ if environment is None else environment)
-    command = find_tex(environment)
-    if command is None:
+    commands = tex_commands(environment)
+    if not commands:
         return Compiled(None, "no PDF: neither latexmk nor tectonic was found; install TeX and run again", "")
     with tempfile.TemporaryDirectory(prefix="draftbench-tex-") as name:
         folder = Path(name)
         shutil.copyfile(source, folder / "report.tex")
-        output = _run([*command, "report.tex"], folder, environment)
+        output = "".join(_run([*command, "report.tex"], folder, environment) for command in commands)
         log = _read_log(folder) or output
         built = folder / "report.pdf"
-        if not built.exists() or _ERROR.search(log) and _MISSING_FILE.search(log):
+        if not built.exists() or _ERROR.search(log):
             return _without_pdf(log)
         shutil.copyfile(built, target.with_suffix(".pdf.part"))
     target.with_suffix(".pdf.part").replace(target)
     return Compiled(target, "", log)
 
 
-def find_tex(environment: Mapping[str, str]) -> list[str] | None:
-    """Command line of the TeX that is installed, or None."""
+def tex_commands(environment: Mapping[str, str]) -> list[list[str]]:
+    """Command lines of the TeX that is installed, in order; empty without one or with DRAFTBENCH_TEX=none."""
     path = environment.get("PATH", "")
-    latexmk = shutil.which("latexmk", path=path)
+    if environment.get("DRAFTBENCH_TEX") == "none":
+        return []
+    latexmk, tectonic = shutil.which("latexmk", path=path), shutil.which("tectonic", path=path)
     if latexmk and shutil.which("pdflatex", path=path):
-        return [latexmk, "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-file-line-error", "-norc"]
-    tectonic = shutil.which("tectonic", path=path)
-    return [tectonic, "--keep-logs", "--chatter", "minimal"] if tectonic else None
+        common = [latexmk, "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-file-line-error", "-norc"]
+        draft = rf"-usepretex=\def\{DRAFT_MACRO}{{}}"
+        return [[*common, draft], [*common, "-g"]]
+    return [[tectonic, "--keep-logs", "--chatter", "minimal"]] if tectonic else []
 
 
 def _run(command: list[str], folder: Path, environment: Mapping[str, str]) -> str:

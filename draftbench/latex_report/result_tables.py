@@ -145,9 +145,7 @@ def recommendation_table(study: Study) -> NoEscape | None:
             str(row["concurrency"]),
             str(row["tensor_parallelism"]),
             escape(study.label(row["best_arm"])) if row["best_arm"] else _DASH,
-            escape(
-                numbers.estimate(row["held_out_speedup"], row["low"], row["high"], row["reason"], as_ratio=True)
-            ),
+            escape(numbers.estimate(row["held_out_speedup"], row["low"], row["high"], row["reason"], as_ratio=True)),
             "selected and judged on the same data" if row["exploratory"] else "held out",
         ]
         for row in rows
@@ -173,7 +171,9 @@ def failure_table(study: Study) -> NoEscape | None:
     ]
     wide = r">{\raggedright\arraybackslash}p"
     columns = f"@{{}}{ARM_COLUMN}{wide}{{3.2cm}}{wide}{{2.3cm}}{wide}{{6.6cm}}@{{}}"
-    return long_table(columns, ("Arm", "Where", "Class", "Message"), lines, "Failures; report.html holds the log tails.")
+    return long_table(
+        columns, ("Arm", "Where", "Class", "Message"), lines, "Failures; report.html holds the log tails."
+    )
 
 
 def _where(row: Row) -> str:
@@ -191,7 +191,9 @@ def cell_table(study: Study) -> NoEscape | None:
         "Order", "Block", "Workload", "Arm", "c", "Status", "Requests", "Tokens/s", "TTFT ms", "TPOT ms", "Yield",
     )  # fmt: skip
     lines = [_cell_line(study, row) for row in rows]
-    return long_table(columns, header, lines, "Every cell of the plan (medians of a cell, pooled yield).", size="scriptsize")
+    return long_table(
+        columns, header, lines, "Every cell of the plan (medians of a cell, pooled yield).", size="scriptsize"
+    )
 
 
 def _cell_line(study: Study, row: Row) -> list[str]:

@@ -36,7 +36,9 @@ class Material:
         """Figures whose names begin with any of the stems, and a line for each that is missing."""
         blocks = [figure_block(figure) for stem in stems for figure in self.figures if _is_of(figure, stem)]
         missing = [entry for stem in stems for entry in self.skipped if entry.name == stem]
-        return blocks + [paragraph(f"Not drawn: {_lower_first(entry.title)}, since {entry.reason}.") for entry in missing]
+        return blocks + [
+            paragraph(f"Not drawn: {_lower_first(entry.title)}, since {entry.reason}.") for entry in missing
+        ]
 
 
 def _is_of(figure: Figure, stem: str) -> bool:
@@ -109,7 +111,9 @@ def plan_summary(study: Study) -> str:
         f"{numbers.counted(len(loads), 'workload')} ({sentences.listed(loads)}), {numbers.counted(blocks, 'block')}, "
         f"{numbers.counted(len(sessions), 'session')} and {numbers.counted(len(cells), 'cell')}."
     )
-    primary = f" The primary arm, named before the run, is {study.label(study.primary_arm)}." if study.primary_arm else ""
+    primary = (
+        f" The primary arm, named before the run, is {study.label(study.primary_arm)}." if study.primary_arm else ""
+    )
     return f"{text}{primary}{_duration_words(study)}"
 
 
@@ -160,7 +164,9 @@ def speed(material: Material) -> list[NoEscape]:
         *material.drawn("speedup-vs-ar"),
         *tables.speedup_tables(study, "AR", f"Speed-up over AR. {_LEGEND}"),
         *material.drawn("speedup-vs-dflash"),
-        *tables.speedup_tables(study, "DFLASH", f"Speed-up of draft trees over DFlash with the same drafter. {_LEGEND}"),
+        *tables.speedup_tables(
+            study, "DFLASH", f"Speed-up of draft trees over DFlash with the same drafter. {_LEGEND}"
+        ),
         *material.drawn("speedup-session-time"),
     ]
 
