@@ -104,8 +104,8 @@ def _undecided(study: Study, row: Row, arm: str, baseline: str, place: str, effe
         ends = numbers.interval(*interval_of_these(row), as_ratio=True)
         wide = numbers.interval(*interval_of(row), as_ratio=True)
         return (
-            f"On {place}, {arm} {effect} for the prompts measured ({numbers.confidence_label(study.confidence)} interval "
-            f"{ends}, {size}): {these}; for prompts like these it is not decided ({wide})."
+            f"On {place}, {arm} {effect} for the prompts measured ({numbers.confidence_label(study.confidence)} "
+            f"interval {ends}, {size}): {these}; for prompts like these it is not decided ({wide})."
         )
     return (
         f"Whether {arm} is faster or slower than {baseline} on {place} is not decided: "
@@ -260,9 +260,13 @@ def _on_places(places: Sequence[str]) -> str:
 def _recommendation(study: Study, budget: Row, here: Sequence[Row]) -> str:
     if budget["best_arm"] is None:
         return f"No arm can be recommended ({_reason(budget)})"
-    arm = study.label(budget["best_arm"])
     if study.method(budget["best_arm"]) == "AR":
         return "Stay with AR, which had the best estimate itself,"
+    return _recommended_arm(study, budget, here)
+
+
+def _recommended_arm(study: Study, budget: Row, here: Sequence[Row]) -> str:
+    arm = study.label(budget["best_arm"])
     claim = next((claim_of(row) for row in here if row["arm"] == budget["best_arm"]), "missing")
     if budget["exploratory"] or claim == "not_tested":
         return f"{arm} had the highest estimate, which data that also selected it cannot confirm,"

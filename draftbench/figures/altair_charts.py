@@ -22,7 +22,7 @@ _VISIBLE = " && ".join(
 _FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
-def chart(figure: Figure, panel_width: int = 300, panel_height: int = 240) -> alt.TopLevelMixin:
+def chart(figure: Figure, panel_width: int = 300, panel_height: int = 240) -> Any:
     """The whole figure with its own legend: a click on an entry brings that series forward."""
     columns = min(len(figure.panels), 3)
     single = len(figure.panels) == 1
@@ -83,10 +83,8 @@ def _row(figure: Figure, series: Series, point: Point) -> dict[str, Any]:
     }
 
 
-def _panel_chart(
-    figure: Figure, panel: Panel, opacity: Any, *, legend: bool = True, filtered: bool = False
-) -> alt.LayerChart:
-    base: Any = alt.Chart(alt.Data(values=points_of(figure, panel)))
+def _panel_chart(figure: Figure, panel: Panel, opacity: Any, *, legend: bool = True, filtered: bool = False) -> Any:
+    base: Any = alt.Chart()
     if filtered:
         base = base.transform_filter(_VISIBLE)
     shared = {**_looks(figure, legend), "x": _x(figure, panel), "opacity": opacity}
@@ -94,7 +92,9 @@ def _panel_chart(
         shared["xOffset"] = alt.XOffset("series:N", sort=_labels(figure), title=None)
     layers = [_reference(figure)] if figure.reference is not None else []
     layers += _mark_layers(figure, panel, base, shared)
-    return alt.layer(*layers)
+    data: Any = alt.Data(values=points_of(figure, panel))  # type: ignore[no-untyped-call]
+    layered: Any = alt.layer(*layers, data=data)
+    return layered
 
 
 def _mark_layers(figure: Figure, panel: Panel, base: Any, shared: dict[str, Any]) -> list[Any]:
@@ -164,7 +164,8 @@ def _y(figure: Figure, field: str = "y:Q") -> alt.Y:
 
 
 def _reference(figure: Figure) -> Any:
-    rule = alt.Chart(alt.Data(values=[{"reference": figure.reference}])).mark_rule(strokeDash=[5, 4], color="#888888")
+    data: Any = alt.Data(values=[{"reference": figure.reference}])  # type: ignore[no-untyped-call]
+    rule = alt.Chart(data).mark_rule(strokeDash=[5, 4], color="#888888")
     return rule.encode(y=_y(figure, "reference:Q"))
 
 

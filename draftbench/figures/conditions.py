@@ -96,8 +96,14 @@ def condition_panels(
     styles, pairs = study.arm_styles(), conditions(rows)
     if len(pairs) <= MOST_CONDITIONS_IN_ONE_PANEL:
         categories = tuple(condition_label(*pair) for pair in pairs)
-        label = lambda row: condition_label(row["workload"], row["concurrency"])
-        panels = [Panel("", arm_series(rows, styles, lambda row: to_point(row, label(row))))]
+        panels = [
+            Panel(
+                "",
+                arm_series(
+                    rows, styles, lambda row: to_point(row, condition_label(row["workload"], row["concurrency"]))
+                ),
+            )
+        ]
         axis = Axis("Workload and concurrency", categories=categories)
     else:
         categories = tuple(f"c = {value}" for value in sorted({pair[1] for pair in pairs}))

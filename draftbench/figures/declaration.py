@@ -1,4 +1,4 @@
-"""What a figure is, before anyone draws it: points with intervals, axes with units, series with their look, a caption."""
+"""What a figure is before anyone draws it: points with intervals, axes with units, looks of series, a caption."""
 
 import math
 from dataclasses import dataclass

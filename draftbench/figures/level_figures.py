@@ -58,7 +58,7 @@ def _level_figures(study: Study, metric: str, name: str, title: str, y: Axis, ca
     for part in by_tensor_parallelism(frame):
         axis, panels = condition_panels(study, part.rows, estimate_point)
         text = f"{caption} {_bars_are(study, part.rows)}"
-        figures.append(_figure(part, name, title, LATENCY, "intervals", axis, y, panels, text))
+        figures.append(_figure(part, name, title, (axis, y), panels, text, category=LATENCY, kind="intervals"))
     return figures
 
 
@@ -66,12 +66,12 @@ def _figure(
     part: Slice,
     name: str,
     title: str,
-    category: str,
-    kind: Kind,
-    x: Axis,
-    y: Axis,
+    axes: tuple[Axis, Axis],
     panels: tuple[Panel, ...],
     caption: str,
+    *,
+    category: str,
+    kind: Kind = "lines",
     by_arm: bool = True,
 ) -> Figure:
     return Figure(
@@ -79,8 +79,8 @@ def _figure(
         title=f"{title}{part.title_suffix}",
         category=category,
         kind=kind,
-        x=x,
-        y=y,
+        x=axes[0],
+        y=axes[1],
         panels=panels,
         caption=caption,
         by_arm=by_arm,
@@ -109,7 +109,7 @@ def throughput(study: Study) -> list[Figure | Skipped]:
             "Output tokens per second while all lanes were occupied, against the number of conversations at once. "
             f"{_bars_are(study, part.rows)}"
         )
-        figures.append(_figure(part, name, title, LATENCY, "lines", x, y, panels, caption))
+        figures.append(_figure(part, name, title, (x, y), panels, caption, category=LATENCY))
     return figures
 
 
@@ -133,12 +133,10 @@ def yield_by_budget(study: Study) -> list[Figure | Skipped]:
             part,
             name,
             title,
-            ACCEPTANCE,
-            "lines",
-            x,
-            y,
+            (x, y),
             budget_panels(part.rows, estimate_point),
             f"{caption} {_bars_are(study, part.rows)}",
+            category=ACCEPTANCE,
             by_arm=False,
         )
         for part in by_tensor_parallelism(frame)
@@ -164,7 +162,7 @@ def acceptance_by_position(study: Study) -> list[Figure | Skipped]:
             "Share of verify steps that accept at least so many drafts, at the lowest concurrency of each workload. "
             "The area under a line is the number of drafts accepted in a step. Pooled over blocks, no intervals."
         )
-        figures.append(_figure(part, name, title, ACCEPTANCE, "lines", x, y, panels, caption))
+        figures.append(_figure(part, name, title, (x, y), panels, caption, category=ACCEPTANCE))
     return figures
 
 
@@ -190,11 +188,11 @@ def drift(study: Study) -> list[Figure | Skipped]:
         )
         x = Axis("Place in the order", whole=True)
         caption = (
-            "AR's decode time per token in each of its sessions, in the order in which they ran. A trend means that the "
-            "machine changed during the study; ratios are taken within a block, so that it does not enter them."
+            "AR's decode time per token in each of its sessions, in the order in which they ran. A trend means that "
+            "the machine changed during the study; ratios are taken within a block, so that it does not enter them."
         )
         y = Axis("Time per token", "ms", from_zero=True)
-        figures.append(_figure(part, name, title, TRUST, "lines", x, y, panels, caption, by_arm=False))
+        figures.append(_figure(part, name, title, (x, y), panels, caption, category=TRUST, by_arm=False))
     return figures
 
 
@@ -217,7 +215,7 @@ def losslessness(study: Study) -> list[Figure | Skipped]:
             "floating-point sums differ with the batch shape, and the next figure shows whether that explains it."
         )
         y = Axis("Identical requests", "%", from_zero=True)
-        figures.append(_figure(part, name, title, TRUST, "bars", axis, y, panels, caption))
+        figures.append(_figure(part, name, title, (axis, y), panels, caption, category=TRUST, kind="bars"))
     return figures
 
 
@@ -237,11 +235,12 @@ def divergence_margin(study: Study) -> list[Figure | Skipped]:
         axis, panels = condition_panels(study, part.rows, lambda row, x: _margin_point(row, x, "margin_max"))
         panels = tuple(_with_floor(panel, part.rows, axis) for panel in panels)
         caption = (
-            "Largest gap between the target's best and second-best token where an arm's output first differs from AR's. "
-            "The floor is the same gap where AR, scored again by prefill, disagrees with itself: a correct arm stays near it."
+            "Largest gap between the target's best and second-best token where an arm's output first differs from "
+            "AR's. The floor is the same gap where AR, scored again by prefill, disagrees with itself: a correct arm "
+            "stays near it."
         )
         y = Axis("Top-1 to top-2 margin", "nats", from_zero=True)
-        figures.append(_figure(part, name, title, TRUST, "intervals", axis, y, panels, caption))
+        figures.append(_figure(part, name, title, (axis, y), panels, caption, category=TRUST, kind="intervals"))
     return figures
 
 

@@ -164,32 +164,31 @@ def _labels_rotate(figure: Figure, columns: int) -> bool:
 
 
 def _plot(figure: Figure, panel: Panel, series: Series) -> str:
-    rows = "\n".join(_row(figure, panel, series, point) for point in series.points)
+    rows = "\n".join(
+        _coordinate(_position(figure, panel, series, point), point.y, point.low, point.high) for point in series.points
+    )
     if figure.kind == "bars":
         width = 0.66 / max(1, len(panel.series)) * 0.9
         options = f"ybar, bar shift=0pt, bar width={width:.3f}, {_colour(series.style, 'fill')}, draw=none, forget plot"
     else:
         options = _look(figure, series.style, series.joined) + ", forget plot"
         options += ", error bars/.cd, y dir=both, y explicit"
-    return _inner_bars(figure, panel, series) + (
-        f"% series {series.key}\n\\addplot[{options}] table[x=x, y=y, y error minus=minus, y error plus=plus, "
-        f"row sep=newline] {{\nx y minus plus\n{rows}\n}};"
-    )
+    drawn = f"% series {series.key}\n\\addplot[{options}] coordinates {{\n{rows}\n}};"
+    return _inner_bars(figure, panel, series) + drawn
 
 
 def _inner_bars(figure: Figure, panel: Panel, series: Series) -> str:
     held = [point for point in series.points if point.inner_low is not None and point.inner_high is not None]
     if not held:
         return ""
-    rows = []
-    for point in held:
-        minus, plus = point.y - (point.inner_low or 0.0), (point.inner_high or 0.0) - point.y
-        rows.append(f"{_position(figure, panel, series, point):.4f} {point.y:.6g} {minus:.6g} {plus:.6g}")
+    rows = "\n".join(
+        _coordinate(_position(figure, panel, series, point), point.y, point.inner_low, point.inner_high)
+        for point in held
+    )
     bars = "error bars/.cd, y dir=both, y explicit, error bar style={line width=2.2pt}, error mark=none"
-    table = "\n".join(rows)
     return (
         f"% inner {series.key}\n\\addplot[{_colour(series.style)}, only marks, mark=none, forget plot, {bars}] "
-        f"table[x=x, y=y, y error minus=minus, y error plus=plus, row sep=newline] {{\nx y minus plus\n{table}\n}};\n"
+        f"coordinates {{\n{rows}\n}};\n"
     )
 
 
@@ -200,11 +199,11 @@ def _position(figure: Figure, panel: Panel, series: Series, point: Point) -> flo
     return figure.categories(panel).index(str(point.x)) + dodge(keys.index(series.key), len(keys))
 
 
-def _row(figure: Figure, panel: Panel, series: Series, point: Point) -> str:
-    x = _position(figure, panel, series, point)
-    minus = point.y - point.low if point.low is not None else 0.0
-    plus = point.high - point.y if point.high is not None else 0.0
-    return f"{x:.4f} {point.y:.6g} {minus:.6g} {plus:.6g}"
+def _coordinate(x: float, y: float, low: float | None, high: float | None) -> str:
+    """A point in pgfplots' own notation, which it reads much faster than tables."""
+    if low is None or high is None:
+        return f"({x:.4f},{y:.6g})"
+    return f"({x:.4f},{y:.6g}) += (0,{high - y:.6g}) -= (0,{y - low:.6g})"
 
 
 def _colour(style: Style, key: str = "color") -> str:

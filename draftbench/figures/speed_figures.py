@@ -1,5 +1,7 @@
 """Figures of relative speed: speed-ups by workload, over the draft budget, and what they are made of."""
 
+from collections.abc import Callable
+
 import polars as pl
 
 from draftbench.figures.conditions import (
@@ -74,8 +76,8 @@ def _speedup_figure(study: Study, part: Slice, name: str, title: str, baseline: 
         reference=1.0,
         reference_label=f"as fast as {'AR' if baseline == 'AR' else 'DFlash'}",
         caption=(
-            f"Speed-up over {against}, from pairs within a block: decode time per token at concurrency 1, output tokens "
-            f"per second above it. Values above 1 are faster. {_interval_words(study, part.rows)}"
+            f"Speed-up over {against}, from pairs within a block: decode time per token at concurrency 1, output "
+            f"tokens per second above it. Values above 1 are faster. {_interval_words(study, part.rows)}"
         ),
     )
 
@@ -125,14 +127,14 @@ def _budget_figure(study: Study, part: Slice, name: str, title: str, panels: tup
         reference=1.0,
         reference_label="as fast as AR",
         caption=(
-            "Speed-up over AR against the number of draft nodes verified in a step, the root not counted. The chain stands "
-            f"at its own number of drafts, so that points above each other cost the same verify width. "
+            "Speed-up over AR against the number of draft nodes verified in a step, the root not counted. The chain "
+            f"stands at its own number of drafts, so that points above each other cost the same verify width. "
             f"{_interval_words(study, part.rows)}"
         ),
     )
 
 
-def budget_panels(rows: list[Row], to_point) -> tuple[Panel, ...]:  # type: ignore[no-untyped-def]
+def budget_panels(rows: list[Row], to_point: Callable[[Row, float], Point | None]) -> tuple[Panel, ...]:
     """A panel a condition: trees joined over their budget, the chain as a point at verify width - 1."""
     panels = []
     for title, held in each_condition(rows):

@@ -56,11 +56,11 @@ def tex_commands(environment: Mapping[str, str]) -> list[list[str]]:
     path = environment.get("PATH", "")
     if environment.get("DRAFTBENCH_TEX") == "none":
         return []
-    latexmk, tectonic = shutil.which("latexmk", path=path), shutil.which("tectonic", path=path)
-    if latexmk and shutil.which("pdflatex", path=path):
-        common = [latexmk, "-pdf", "-interaction=nonstopmode", "-halt-on-error", "-file-line-error", "-norc"]
-        draft = rf"-usepretex=\def\{DRAFT_MACRO}{{}}"
-        return [[*common, draft], [*common, "-g"]]
+    latexmk, pdflatex, tectonic = (shutil.which(name, path=path) for name in ("latexmk", "pdflatex", "tectonic"))
+    if latexmk and pdflatex:
+        strict = ["-interaction=nonstopmode", "-halt-on-error", "-file-line-error"]
+        settle = [latexmk, "-pdf", *strict, "-norc", rf"-usepretex=\def\{DRAFT_MACRO}{{}}"]
+        return [settle, [pdflatex, *strict]]
     return [[tectonic, "--keep-logs", "--chatter", "minimal"]] if tectonic else []
 
 

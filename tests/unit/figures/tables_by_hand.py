@@ -61,7 +61,8 @@ def write_hand_study(root: Path, study: HandStudy | None = None) -> Layout:
     for name, rows in _tables(study).items():
         _frame(name, rows).write_parquet(layout.table(name))
     provenance = {
-        "git_commit": "0123abcd", "config_sha256": "f" * 64, "seed": 0, "versions": {"torch": "2.13.0", "python": "3.11"},
+        "git_commit": "0123abcd", "config_sha256": "f" * 64, "seed": 0,
+        "versions": {"torch": "2.13.0", "python": "3.11"},
         "hardware": {"cpu": "Xeon & friends_100%", "cores": 2, "gpus": []},
         "command": "snakemake --cores all --resources gpus=8 --configfile config.yaml",
     }  # fmt: skip
@@ -144,7 +145,8 @@ def _tables(study: HandStudy) -> dict[str, list[dict[str, Any]]]:
             ]
     tables["cells"] = _cells(study)
     tables["failures"] = [
-        {"session": f"{arm}_tp1_block1-0", "stage": "launch", "cell": None, "arm": arm, "failure_class": "out_of_memory",
+        {"session": f"{arm}_tp1_block1-0", "stage": "launch", "cell": None, "arm": arm,
+         "failure_class": "out_of_memory",
          "message": "CUDA_ERROR: 100% of <memory> & no $wap", "log_tail": LOG_TAIL, "time_utc": "2026-01-01T00:00:00Z"}
         for arm in study.lost
     ]  # fmt: skip
