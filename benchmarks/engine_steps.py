@@ -1,4 +1,4 @@
-"""Milliseconds a decode step of the embedded engine, by method, dtype and threads, on random weights of SmolLM2's sizes.
+"""Milliseconds a decode step of the embedded engine, by method, dtype and threads, on random SmolLM2-sized weights.
 
 Random weights accept almost no draft, so these are the costs of a step alone, free of any model download:
 `python benchmarks/engine_steps.py [--device cuda] [--threads 1 2] [--prompt 250]`.

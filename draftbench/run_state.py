@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,7 +44,8 @@ class StudyRun:
         """Write what jobs need to know, named by content so that a dry run disturbs no live one; its variables."""
         folder = self.study.project / STATE
         plan = _write_by_content(folder / "plans", self.study.plan.model_dump(mode="json"))
-        variables = {PLAN_VARIABLE: str(plan), **self.context.to_environment()}
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
+        variables = {"PATH": path, PLAN_VARIABLE: str(plan), **self.context.to_environment()}
         if self.study.bench is None:
             return variables
         for key, definition in self.study.bench.workloads.definitions.items():

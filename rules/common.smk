@@ -15,7 +15,14 @@ from draftbench.study import Study
 MEASURING = {"launch", "warmup", "measure"}
 PURPOSES = {
     "plan": {"plan", "workloads", "stale"},
-    "analyse": {"interim", "report", "figures", "statistics", "losslessness", "aggregate"},
+    "analyse": {
+        "interim",
+        "report",
+        "figures",
+        "statistics",
+        "losslessness",
+        "aggregate",
+    },
 }
 
 
@@ -23,7 +30,9 @@ def open_study():
     """One line and exit code 1 for a mistake in the config, instead of Snakemake's traceback."""
     settings = workflow.config_settings
     named = set(sys.argv[1:])  # the workflow does not know its targets yet
-    purpose = next((purpose for purpose, targets in PURPOSES.items() if targets & named), "measure")
+    purpose = next(
+        (purpose for purpose, targets in PURPOSES.items() if targets & named), "measure"
+    )
     files = list(settings.configfiles) or [Path(workflow.basedir) / "config.yaml"]
     granted = (
         workflow.global_resources["gpus"].value
@@ -50,9 +59,6 @@ RUN = StudyRun.of(STUDY)
 
 # Never more units than the node has GPUs, whatever the command line says: Snakemake would pack them.
 workflow.register_resource("gpus", STUDY.units)
-os.environ["PATH"] = os.pathsep.join(
-    [str(Path(sys.executable).parent), os.environ["PATH"]]
-)
 if workflow.is_main_process:
     os.environ.update(RUN.job_environment())
 

@@ -6,6 +6,7 @@ from draftbench.figures.scales import dodge, tick_lines, ticks, x_values, y_rang
 
 TEXT_WIDTH_CM = 16.0
 _HEIGHTS_CM = {1: 5.6, 2: 4.8, 3: 4.2, 4: 3.4}
+_TALLEST_CM = 17.5
 _GAP_CM = 0.45
 _Y_LABEL_CM = 1.5
 _CHARACTER_CM = 0.145
@@ -83,6 +84,11 @@ def _panel_width(figure: Figure, columns: int) -> float:
     return (TEXT_WIDTH_CM - _Y_LABEL_CM - _GAP_CM * (columns - 1)) / columns
 
 
+def _panel_height(columns: int, rows: int, row_gap: float) -> float:
+    """Usual height, less where many rows would not fit a page with heading and caption."""
+    return min(_HEIGHTS_CM[columns], (_TALLEST_CM - row_gap * (rows - 1)) / rows)
+
+
 def _group_options(figure: Figure, columns: int) -> list[str]:
     low, high = y_range(figure)
     rows = -(-len(figure.panels) // columns)
@@ -92,7 +98,7 @@ def _group_options(figure: Figure, columns: int) -> list[str]:
         f"group style={{group size={columns} by {rows}, horizontal sep={_GAP_CM}cm, vertical sep={row_gap}cm, "
         "ylabels at=edge left, yticklabels at=edge left}",
         f"width={_panel_width(figure, columns):.2f}cm",
-        f"height={_HEIGHTS_CM[columns]}cm",
+        f"height={_panel_height(columns, rows, row_gap):.2f}cm",
         f"ymin={low:.6g}, ymax={high:.6g}",
         f"ylabel={{{escape(figure.y.label)}}}",
     ]

@@ -13,7 +13,7 @@ from draftbench.latex_report.sections import SECTIONS, Material
 
 _STYLE = r"""
 \definecolor{accent}{RGB}{0,90,150}
-\captionsetup{font=small, labelfont=bf, justification=raggedright, singlelinecheck=false, skip=5pt}
+\captionsetup{hypcap=false, font=small, labelfont=bf, justification=raggedright, singlelinecheck=false, skip=5pt}
 \titleformat{\section}{\Large\bfseries\sffamily\color{accent}}{\thesection}{0.6em}{}
 \titlespacing*{\section}{0pt}{2.4ex plus .6ex}{1.1ex}
 \titleformat{\paragraph}[runin]{\normalfont\normalsize\bfseries\sffamily}{}{0pt}{}

@@ -213,7 +213,7 @@ def _cell_line(study: Study, row: Row) -> list[str]:
 
 def crosscheck_table(study: Study) -> NoEscape | None:
     """The primary arm's rows in other tools' definitions; tables/crosscheck holds every arm."""
-    frame = study.table("crosscheck").filter(pl.col("value").is_not_null() & (pl.col("arm") == study.primary_arm))
+    frame = study.table("crosscheck").filter(pl.col("value").is_not_null() & (pl.col("arm") == (study.primary_arm or "")))
     lowest = frame.group_by("workload").agg(pl.col("concurrency").min(), pl.col("tensor_parallelism").min())
     rows = frame.join(lowest, on=["workload", "concurrency", "tensor_parallelism"], how="semi").to_dicts()
     if not rows:

@@ -9,7 +9,10 @@ PACKAGE = Path(__file__).parents[2] / "draftbench"
 
 FORBIDDEN = [
     ("servers", ("load", "losslessness", "statistics", "figures", "latex_report", "html_report", "engine")),
-    ("engine", ("load", "losslessness", "statistics", "figures", "latex_report", "html_report", "servers", "workloads")),
+    (
+        "engine",
+        ("load", "losslessness", "statistics", "figures", "latex_report", "html_report", "servers", "workloads"),
+    ),
     ("workloads", ("load", "losslessness", "statistics", "figures", "servers", "engine", "plan")),
     ("load", ("losslessness", "statistics", "figures", "latex_report", "html_report", "engine", "plan")),
     ("statistics", ("figures", "latex_report", "html_report", "servers", "engine", "load")),

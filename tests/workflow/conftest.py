@@ -126,16 +126,18 @@ class Workbench:
         """What Snakemake would do now."""
         return self.run("-n", *arguments)
 
-    def wide_target(self) -> dict[str, Any]:
-        """A target whose heads eight GPUs can split: SmolLM2's tokenizer, a config of 32 query and 8 KV heads."""
-        source = PROJECT / ".cache" / "models" / "SmolLM2-135M-Instruct-q4_1-dequantised"
-        folder = self.folder / "models" / "wide"
-        shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
-        config = json.loads((source / "config.json").read_text())
-        config |= {"num_attention_heads": 32, "num_key_value_heads": 8, "hidden_size": 576, "head_dim": 18}
-        (folder / "config.json").write_text(json.dumps(config))
-        (folder / "model.safetensors").symlink_to(source / "model.safetensors")
-        return {"name": "a model whose heads divide", "path": "models/wide"}
+    def wide_models(self) -> dict[str, Any]:
+        """Target and drafter whose heads eight GPUs can split, as config sections; only their config.json differ."""
+        heads = {"num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 18}
+        sections = {}
+        for role, path in (("target", stub_config()["target"]["path"]), ("drafter", stub_config()["drafter"]["path"])):
+            folder = self.folder / "models" / f"wide-{role}"
+            shutil.copytree(PROJECT / path, folder, ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
+            config = json.loads((PROJECT / path / "config.json").read_text()) | heads
+            (folder / "config.json").write_text(json.dumps(config))
+            (folder / "model.safetensors").symlink_to(PROJECT / path / "model.safetensors")
+            sections[role] = {"name": f"wide {role}", "path": f"models/wide-{role}"}
+        return sections
 
     @property
     def results(self) -> Path:

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.workflow
 def test_a_failing_cell_leaves_a_record_an_interim_report_and_one_job(bench: Workbench) -> None:
     """Exit code not 0, all other cells finished; interim says so; the next run measures that cell alone."""
     bench.write_config(stub_config(blocks=1))
-    bench.environment["DRAFTBENCH_STUB_FAIL"] = "dflash_tp1:http_500_concurrency_4"
+    bench.environment["DRAFTBENCH_STUB_FAIL"] = "dflash_tp1:http_500#code_c4"
 
     failed = bench.run()
 

@@ -50,7 +50,7 @@ def test_a_port_in_use_is_said_before_anything_is_launched(bench: Workbench) -> 
         listener.bind(("127.0.0.1", 0))
         listener.listen()
         port = listener.getsockname()[1]
-        content = stub_config(blocks=1)
+        content = stub_config(blocks=1, packing="exclusive")
         content["serving"]["port"] = port
         bench.write_config(content)
 
@@ -64,7 +64,7 @@ def test_a_port_in_use_is_said_before_anything_is_launched(bench: Workbench) -> 
 
 def test_too_few_gpus_are_refused_for_sessions_but_not_for_analysis(bench: Workbench) -> None:
     """Snakemake would clamp the request silently; a plan or report needs no GPU."""
-    bench.write_config(stub_config(tensor_parallelism=[8], target=bench.wide_target()))
+    bench.write_config(stub_config(tensor_parallelism=[8], **bench.wide_models()))
 
     measuring = bench.dry_run("--resources", "gpus=4")
     planning = bench.dry_run("--resources", "gpus=4", "--", "plan")

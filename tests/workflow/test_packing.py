@@ -36,7 +36,7 @@ def test_tp4_runs_in_pairs_and_tp8_alone(bench: Workbench) -> None:
     """Never more than 8 GPUs held, none twice, TP4 pairs on disjoint NUMA nodes, TP8 alone, one start a session."""
     content = stub_config(tensor_parallelism=[4, 8], blocks=1)
     content["arms"][2]["draft_budgets"] = [8, 16]
-    content["target"] = bench.wide_target()
+    content |= bench.wide_models()
     bench.write_config(content)
     bench.environment["DRAFTBENCH_TIMELINE"] = str(bench.folder / "timeline.jsonl")
 
