@@ -107,9 +107,9 @@ class SessionSpecs:
         )
 
     def devices(self, units: int) -> tuple[GpuDevice, ...]:
-        """GPUs that sessions may use, or as many pseudo devices as Snakemake grants units."""
+        """GPUs that sessions may choose from, or as many pseudo devices as Snakemake grants units."""
         if self.device == "cuda":
-            return tuple(gpu.device for gpu in self.inventory.gpus)[:units]
+            return tuple(gpu.device for gpu in self.inventory.gpus)
         return pseudo_devices(units)
 
     @property

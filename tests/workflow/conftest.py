@@ -102,7 +102,8 @@ class Workbench:
 
     def command(self, *arguments: str) -> list[str]:
         """The command line as a user types it."""
-        return [str(SNAKEMAKE), "--cores", "all", "--resources", "gpus=8", *arguments]
+        resources = [] if "--resources" in arguments else ["--resources", "gpus=8"]
+        return [str(SNAKEMAKE), *arguments, "--cores", "all", *resources]
 
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start Snakemake in a session of its own, so that signals to it are signals to it alone."""

@@ -67,7 +67,7 @@ def test_too_few_gpus_are_refused_for_sessions_but_not_for_analysis(bench: Workb
     bench.write_config(stub_config(tensor_parallelism=[8], **bench.wide_models()))
 
     measuring = bench.dry_run("--resources", "gpus=4")
-    planning = bench.dry_run("--resources", "gpus=4", "--", "plan")
+    planning = bench.dry_run("plan", "--resources", "gpus=4")
 
     assert measuring.code == 1
     assert "a session at tp 8 must run, but --resources gpus=4 grants 4" in measuring.output
