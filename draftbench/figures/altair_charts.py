@@ -1,5 +1,6 @@
 """The screen renderer: a figure as Vega-Lite through Altair, with legend selection and tooltips."""
 
+import warnings
 from typing import Any
 
 import altair as alt
@@ -22,39 +23,87 @@ _VISIBLE = " && ".join(
 _FONT = "ui-sans-serif, system-ui, 'Segoe UI', Helvetica, Arial, sans-serif"
 
 
-def chart(figure: Figure, panel_width: int = 300, panel_height: int = 240) -> Any:
-    """The whole figure with its own legend: a click on an entry brings that series forward."""
-    columns = min(len(figure.panels), 3)
+def chart_spec(figure: Figure, panel_width: int = 300, panel_height: int = 240) -> dict[str, Any]:
+    """Vega-Lite of the whole figure with its own legend: a click on an entry brings that series forward."""
     single = len(figure.panels) == 1
     width = max(panel_width * 2, 560) if single else panel_width
     focus = alt.selection_point(fields=["series"], bind="legend", name="focus")
     opacity = alt.condition(focus, alt.value(1.0), alt.value(0.12))
     panels = [
-        _panel_chart(figure, panel, opacity).properties(width=width, height=panel_height, title=panel.title)
-        for panel in figure.panels
+        _panel_chart(figure, panel, _dataset(place), opacity).properties(
+            width=width, height=panel_height, title=panel.title
+        )
+        for place, panel in enumerate(figure.panels)
     ]
-    whole = panels[0] if single else alt.concat(*panels, columns=columns).resolve_scale(color="shared", shape="shared")
-    return (
-        whole.add_params(focus)
+    whole = panels[0] if single else _side_by_side(panels)
+    spec = (
+        _shared_selection(whole, focus)
         .properties(title=alt.TitleParams(figure.title, anchor="start", fontSize=14), background="white")
         .configure(font="Helvetica, Arial, sans-serif")
         .configure_view(stroke=None)
         .configure_legend(orient="top", title=None, symbolStrokeWidth=1.5, columns=5)
     )
+    return _with_data(spec, {_dataset(place): points_of(figure, panel) for place, panel in enumerate(figure.panels)})
 
 
-def panel_spec(figure: Figure, panel: Panel) -> dict[str, Any]:
-    """Vega-Lite of one panel for the HTML report: fluid width, no legend, filtered by the page's controls."""
+def panel_specs(figure: Figure) -> list[dict[str, Any]]:
+    """Vega-Lite of each panel for the HTML report: fluid width, no legend, filtered by the page's controls.
+
+    Panels of one shape share what Altair builds, which takes most of a large report's time; only the rows differ.
+    """
+    shapes: dict[tuple[object, ...], dict[str, Any]] = {}
+    specs = []
+    for panel in figure.panels:
+        whole, inner = (any(ends) for ends in _interval_flags(panel))
+        shape = (figure.categories(panel), whole, inner)
+        if shape not in shapes:
+            shapes[shape] = _panel_template(figure, panel)
+        specs.append({**shapes[shape], "datasets": {_dataset(0): points_of(figure, panel)}})
+    return specs
+
+
+def _interval_flags(panel: Panel) -> tuple[list[bool], list[bool]]:
+    points = panel.points
+    return [point.has_interval for point in points], [point.inner_low is not None for point in points]
+
+
+def _panel_template(figure: Figure, panel: Panel) -> dict[str, Any]:
     parameters = [alt.param(name=HIDDEN_PARAMETER, value=[])]
     parameters += [alt.param(name=f"only_{name}", value="") for name in SELECTION_PARAMETERS]
-    layered = _panel_chart(figure, panel, alt.value(1.0), legend=False, filtered=True)
-    spec = (
+    layered = _panel_chart(figure, panel, _dataset(0), alt.value(1.0), legend=False, filtered=True)
+    spec: dict[str, Any] = (
         layered.add_params(*parameters)
         .properties(width="container", height=230)
         .configure(font=_FONT, background="transparent")
         .configure_view(stroke=None)
+        .to_dict()
     )
-    return dict(spec.to_dict(validate=False))
+    return spec
+
+
+def _side_by_side(panels: list[Any]) -> Any:
+    joined: Any = alt.concat(*panels, columns=min(len(panels), 3))
+    return joined.resolve_scale(color="shared", shape="shared")
+
+
+def _shared_selection(whole: Any, selection: Any) -> Any:
+    with warnings.catch_warnings():
+        # Every panel shares the one selection on purpose; Altair merges it and says so.
+        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
+        return whole.add_params(selection)
+
+
+def _dataset(place: int) -> str:
+    return f"panel{place}"
+
+
+def _with_data(chart: Any, datasets: dict[str, list[dict[str, Any]]]) -> dict[str, Any]:
+    """The specification with its rows, which go in last: Altair copies everything it holds at each step."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Automatically deduplicated selection parameter")
+        spec: dict[str, Any] = chart.to_dict()
+    spec["datasets"] = {**spec.get("datasets", {}), **datasets}
+    return spec
 
 
 def points_of(figure: Figure, panel: Panel) -> list[dict[str, Any]]:
@@ -83,7 +132,9 @@ def _row(figure: Figure, series: Series, point: Point) -> dict[str, Any]:
     }
 
 
-def _panel_chart(figure: Figure, panel: Panel, opacity: Any, *, legend: bool = True, filtered: bool = False) -> Any:
+def _panel_chart(
+    figure: Figure, panel: Panel, dataset: str, opacity: Any, *, legend: bool = True, filtered: bool = False
+) -> Any:
     base: Any = alt.Chart()
     if filtered:
         base = base.transform_filter(_VISIBLE)
@@ -92,8 +143,7 @@ def _panel_chart(figure: Figure, panel: Panel, opacity: Any, *, legend: bool = T
         shared["xOffset"] = alt.XOffset("series:N", sort=_labels(figure), title=None)
     layers = [_reference(figure)] if figure.reference is not None else []
     layers += _mark_layers(figure, panel, base, shared)
-    data: Any = alt.Data(values=points_of(figure, panel))  # type: ignore[no-untyped-call]
-    layered: Any = alt.layer(*layers, data=data)
+    layered: Any = alt.layer(*layers, data=alt.NamedData(name=dataset))
     return layered
 
 

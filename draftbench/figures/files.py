@@ -8,7 +8,7 @@ from typing import Any
 import vl_convert
 
 from draftbench.figures import pgfplots
-from draftbench.figures.altair_charts import chart
+from draftbench.figures.altair_charts import chart_spec
 from draftbench.figures.declaration import Figure, Skipped
 from draftbench.figures.scales import caption_of
 from draftbench.provenance import atomic_write_text
@@ -36,7 +36,7 @@ def write_figures(figures: Sequence[Figure], skipped: Sequence[Skipped], folder:
 
 
 def _write_figure(figure: Figure, folder: Path) -> dict[str, Any]:
-    spec = json.dumps(chart(figure).to_dict(validate=False))
+    spec = json.dumps(chart_spec(figure))
     files = {kind: folder / kind / f"{figure.name}.{kind}" for kind in KINDS}
     svg = vl_convert.vegalite_to_svg(spec)
     files["json"].write_text(spec, encoding="utf-8")

@@ -7,7 +7,7 @@ import polars as pl
 
 from draftbench import sentences
 from draftbench.figures import numbers
-from draftbench.figures.altair_charts import panel_spec
+from draftbench.figures.altair_charts import panel_specs
 from draftbench.figures.declaration import Figure, Panel, Skipped, Style
 from draftbench.figures.scales import caption_of
 from draftbench.figures.study import Study
@@ -188,9 +188,7 @@ def _charts(figures: Sequence[Figure]) -> dict[str, Any]:
     return {
         "dark": {colour: dark_variant(colour) for colour in sorted(colours)},
         "specs": {
-            f"{figure.name}-{place}": panel_spec(figure, panel)
-            for figure in figures
-            for place, panel in enumerate(figure.panels)
+            f"{figure.name}-{place}": spec for figure in figures for place, spec in enumerate(panel_specs(figure))
         },
     }
 

@@ -26,6 +26,7 @@
   }
 
   async function draw(node) {
+    node.dataset.started = "yes";
     const result = await vegaEmbed(node, themed(charts.specs[node.dataset.chart]),
       { renderer: "svg", actions: { export: true, source: false, compiled: false, editor: false }, tooltip: { theme: isDark() ? "dark" : "light" } });
     views.set(node, result);
@@ -47,6 +48,16 @@
     for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); attempt(entry.target); }
   }, { rootMargin: "400px" });
   document.querySelectorAll("[data-chart]").forEach((node) => seen.observe(node));
+
+  // What was not scrolled to is drawn when the page is idle, so that printing and searching find everything.
+  addEventListener("load", () => {
+    const waiting = [...document.querySelectorAll("[data-chart]")];
+    const next = () => {
+      const node = waiting.find((one) => !one.dataset.started);
+      if (node) { seen.unobserve(node); attempt(node).then(() => setTimeout(next, 15)); }
+    };
+    setTimeout(next, 300);
+  });
 
   function redraw() {
     for (const [node, result] of views) { result.finalize(); attempt(node); }

@@ -42,7 +42,8 @@ def speedup_tables(study: Study, baseline_method: str, caption: str) -> list[NoE
         rows = [row for row in rows if row["method"] == "DDTREE"]
     held = {row["arm"] for row in rows}
     arms = [name for name, _, _ in study.arms if name in held]
-    chunks = [arms[start : start + ARMS_A_TABLE] for start in range(0, len(arms), ARMS_A_TABLE)]
+    tables = -(-len(arms) // ARMS_A_TABLE)
+    chunks = [arms[place * len(arms) // tables : (place + 1) * len(arms) // tables] for place in range(tables)]
     return [_matrix(study, rows, chunk, caption) for chunk in chunks]
 
 
@@ -213,7 +214,9 @@ def _cell_line(study: Study, row: Row) -> list[str]:
 
 def crosscheck_table(study: Study) -> NoEscape | None:
     """The primary arm's rows in other tools' definitions; tables/crosscheck holds every arm."""
-    frame = study.table("crosscheck").filter(pl.col("value").is_not_null() & (pl.col("arm") == (study.primary_arm or "")))
+    frame = study.table("crosscheck").filter(
+        pl.col("value").is_not_null() & (pl.col("arm") == (study.primary_arm or ""))
+    )
     lowest = frame.group_by("workload").agg(pl.col("concurrency").min(), pl.col("tensor_parallelism").min())
     rows = frame.join(lowest, on=["workload", "concurrency", "tensor_parallelism"], how="semi").to_dicts()
     if not rows:

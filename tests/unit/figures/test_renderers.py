@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from draftbench.figures.altair_charts import chart, panel_spec
+from draftbench.figures.altair_charts import chart_spec, panel_specs
 from draftbench.figures.catalogue import build_catalogue
 from draftbench.figures.declaration import Axis, Figure, Panel, Point, Series, Style
 from draftbench.figures.latex_text import escape
@@ -47,8 +47,8 @@ def drawn_by_pgfplots(figure: Figure) -> Drawn:
 def drawn_by_altair(figure: Figure) -> Drawn:
     """The same from the data that the Vega-Lite specification embeds, each row once a panel."""
     found: Drawn = Counter()
-    for panel in figure.panels:
-        for row in _rows(panel_spec(figure, panel)):
+    for spec in panel_specs(figure):
+        for row in _rows(spec):
             ends = (f"{row['low']:.4g}", f"{row['high']:.4g}") if row["low"] is not None else ("", "")
             x = row["x"] if isinstance(row["x"], float) else None
             place = f"{x:.4g}" if x is not None else "|".join(escape(line) for line in tick_lines(row["x"]))
@@ -76,8 +76,8 @@ def test_both_renderers_plot_the_same_points(study: Study) -> None:
 def test_the_saved_chart_holds_every_point(study: Study) -> None:
     """The chart with its own legend, saved as JSON, SVG and PNG, embeds as many rows as the declaration has points."""
     figure = next(figure for figure in build_catalogue(study)[0] if figure.name == "speedup-by-budget")
-    spec = chart(figure).to_dict()
-    assert sum(len(panel["data"]["values"]) for panel in spec["concat"]) == sum(
+    spec = chart_spec(figure)
+    assert sum(len(rows) for name, rows in spec["datasets"].items() if name.startswith("panel")) == sum(
         len(panel.points) for panel in figure.panels
     )
 
