@@ -14,6 +14,7 @@ from draftbench.labels import workload_label
 Row = dict[str, Any]
 Claim = Literal["faster", "slower", "inconclusive", "not_tested", "missing"]
 MOST_LISTED = 4
+MOST_DEVIATIONS = 12
 _VERDICT_WORDS = {"faster": "faster", "slower": "slower", "inconclusive": "not decided", "not_tested": "not tested"}
 
 
@@ -187,13 +188,14 @@ def _clause(study: Study, kind: str, rows: Sequence[Row]) -> str:
         values = [row["estimate"] for row in rows]
         return f"{_CLAUSES[kind]} in {len(rows)} conditions ({_span(values)} times AR's speed)"
     here = kind.endswith("_here")
-    texts = (f"on {place_words(study, row)} ({_value_and_interval(row, here)})" for row in rows)
+    fast = "" if kind.startswith(("faster", "slower")) else " as fast"
+    texts = (f"on {place_words(study, row)} ({_value_and_interval(row, here, fast)})" for row in rows)
     return f"{_CLAUSES[kind]} {listed(texts)}"
 
 
-def _value_and_interval(row: Row, here: bool) -> str:
+def _value_and_interval(row: Row, here: bool, fast: str) -> str:
     words = numbers.interval(*(interval_of_these(row) if here else interval_of(row)), as_ratio=True)
-    return f"{numbers.ratio(row['estimate'])} times{f', {words}' if words else ''}"
+    return f"{numbers.ratio(row['estimate'])} times{fast}{f', {words}' if words else ''}"
 
 
 def _brackets(study: Study, rows: Sequence[Row]) -> str:
@@ -366,17 +368,32 @@ def losslessness(study: Study) -> list[str]:
     return sentences
 
 
+def deviations(study: Study) -> list[str]:
+    """Where the run left the plan, at most a page of it."""
+    texts = [
+        f"{row['what']}: planned {row['planned']}, happened {row['happened']}."
+        for row in study.table("deviations").to_dicts()
+    ]
+    more = len(texts) - MOST_DEVIATIONS
+    rest = [f"And {more:,} more; tables/deviations.csv lists them all."] if more > 0 else []
+    return texts[:MOST_DEVIATIONS] + rest
+
+
 def _how_sure(study: Study) -> list[str]:
     cells = study.table("cells")
     counts = {status: cells.filter(pl.col("status") == status).height for status in ("measured", "failed", "missing")}
-    blocks = cells["block"].n_unique()
+    blocks = cells.filter(pl.col("status") == "measured")["block"].n_unique()
+    tested = any(claim_of(row) in {"faster", "slower", "inconclusive"} for row in main_rows(study))
     level, margin = numbers.confidence_label(study.confidence), numbers.percent(study.margin)
     sentences = [
         f"{numbers.counted(counts['measured'], 'cell')} of {cells.height:,} measured in "
         f"{numbers.counted(blocks, 'block')}; {counts['failed']} failed, {counts['missing']} missing."
     ]
-    if blocks < 2:
-        sentences.append("One block shows no variation between launches, so there are no intervals and no verdicts.")
+    if not tested:
+        sentences.append(
+            "No comparison has two blocks, and one block shows no variation between launches, "
+            "so there are no intervals and no verdicts."
+        )
     else:
         sentences.append(
             f"Faster and slower mean that the whole {level} interval lies beyond the stated margin of {margin}, "

@@ -10,6 +10,7 @@ import polars as pl
 
 from draftbench.errors import ResultsError
 from draftbench.figures.declaration import DASHES, MARKERS, Style
+from draftbench.figures.provenance_summary import summarize_provenance
 from draftbench.labels import arm_colours, arm_label, arm_order
 from draftbench.layout import Layout
 from draftbench.tables import TABLES
@@ -127,11 +128,12 @@ def read_study(layout: Layout) -> Study:
     """
     present = [name for name in REPORT_TABLES if layout.table(name).exists()]
     tables = {name: _read_table(layout, name) if name in present else empty_table(name) for name in REPORT_TABLES}
+    plan = _read_json(layout.plan_json)
     return Study(
         tables=tables,
-        plan=_read_json(layout.plan_json),
+        plan=plan,
         plan_markdown=layout.plan_markdown.read_text(encoding="utf-8") if layout.plan_markdown.exists() else "",
-        provenance=_read_json(layout.root / "tables" / "provenance.json"),
+        provenance=summarize_provenance(layout, plan),
         absent=frozenset(REPORT_TABLES) - frozenset(present),
     )
 

@@ -1,9 +1,10 @@
 """The report's sections in order; a section without content is not printed."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pylatex import NoEscape
 
@@ -92,9 +93,31 @@ def plan(material: Material) -> list[NoEscape]:
     blocks.append(deviations(study))
     if content.get("hardware"):
         blocks.append(key_values(content["hardware"], "Hardware of the plan."))
-    if content.get("facts"):
-        blocks.append(key_values(content["facts"], "Model facts of the plan."))
+    blocks += _model_facts(content)
+    if content.get("warnings"):
+        blocks.append(labelled("Warnings of the plan", [str(entry) for entry in content["warnings"]]))
     return blocks
+
+
+def _model_facts(content: Mapping[str, Any]) -> list[NoEscape]:
+    """Facts of target and drafter with their sources."""
+    blocks = []
+    for role in ("target", "drafter"):
+        model = content.get(role)
+        if not isinstance(model, Mapping) or not isinstance(model.get("facts"), Mapping):
+            continue
+        facts = {name: _fact_words(fact) for name, fact in model["facts"].items()}
+        blocks.append(key_values(facts, f"Facts of the {role}, {model.get('name')} ({model.get('origin')})."))
+    return blocks
+
+
+def _fact_words(fact: Any) -> str:
+    if not isinstance(fact, Mapping):
+        return str(fact)
+    value = fact.get("value")
+    source = f" ({fact['source']})" if fact.get("source") else ""
+    shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
+    return f"{numbers.NOT_AVAILABLE if value is None else shown}{source}"
 
 
 def plan_summary(study: Study) -> str:
@@ -132,15 +155,11 @@ def _duration_words(study: Study) -> str:
 
 def deviations(study: Study) -> NoEscape:
     """Every difference between plan and run."""
-    rows = study.table("deviations").to_dicts()
-    if not rows:
+    if study.table("deviations").is_empty():
         known = "deviations" not in study.absent
         return paragraph("The run followed the plan: no deviation was recorded." if known else
                          "Deviations from the plan were not recorded.")  # fmt: skip
-    return labelled(
-        "Deviations from the plan",
-        [f"{row['what']}: planned {row['planned']}, happened {row['happened']}" for row in rows],
-    )
+    return labelled("Deviations from the plan", sentences.deviations(study))
 
 
 def method(material: Material) -> list[NoEscape]:
@@ -197,9 +216,7 @@ def threats(material: Material) -> list[NoEscape]:
 
 def provenance(material: Material) -> list[NoEscape]:
     """How to make the report again, and from what it was made."""
-    content = dict(material.study.provenance)
-    if material.study.plan.get("plan_sha256"):
-        content["plan_sha256"] = material.study.plan["plan_sha256"]
+    content = material.study.provenance
     lead = NoEscape(f"To make this report again from the recorded rows:\n\n{material.reproduce}\n\n")
     if not content:
         return [lead, paragraph("No provenance was collected from the cells.")]

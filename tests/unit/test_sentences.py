@@ -91,7 +91,7 @@ def test_one_block_answers_without_a_test(tmp_path: Path) -> None:
     """With a single block nothing is called faster."""
     study = read_study(write_hand_study(tmp_path, HandStudy(blocks=1)))
     text = sentences.answer(study)
-    assert "was measured against AR without a test on agentic (1.52 times)" in text
+    assert "was measured against AR without a test on agentic (1.52 times as fast)" in text
     assert text.endswith("(no intervals, 1 block).")
     assert "faster" not in text
     words = " ".join(sentence for entry in sentences.conclusions(study) for sentence in entry.sentences)
