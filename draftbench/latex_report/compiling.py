@@ -12,7 +12,7 @@ from pathlib import Path
 from draftbench.errors import ResultsError
 from draftbench.latex_report.blocks import DRAFT_MACRO
 
-TIME_LIMIT_S = 600
+TIME_LIMIT_S = 1200
 _MISSING_FILE = re.compile(r"File `([^']+)' not found")
 _ERROR = re.compile(r"^(?:!|\S+?:\d+:) ?(.+)$", re.MULTILINE)
 
