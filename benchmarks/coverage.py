@@ -10,7 +10,7 @@ import argparse
 import csv
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from draftbench.statistics.multiplicity import holm_levels
 from draftbench.statistics.random_effects import (
     Floats,
     LogEstimate,
+    Spread,
     crossed_bootstrap,
     estimate_log_ratio,
     pooled_launch_variance,
@@ -78,12 +79,35 @@ def _compare(logs: Floats, tastes: Floats) -> Iterator[Simulated]:
         yield Simulated(estimate, estimate.mean, estimate.mean - here, cells)
 
 
-def _spreads(family: list[Simulated], like_these: bool) -> tuple[Floats, Floats]:
-    spreads = [each.estimate.like_these if like_these else each.estimate.these_prompts for each in family]
-    return (
-        np.sqrt([spread.variance for spread in spreads if spread is not None]),
-        np.array([spread.degrees_of_freedom for spread in spreads if spread is not None]),
-    )
+def _spreads(spreads: Sequence[Spread | None]) -> tuple[Floats, Floats]:
+    known = [spread for spread in spreads if spread is not None]
+    return np.sqrt([spread.variance for spread in known]), np.array([spread.degrees_of_freedom for spread in known])
+
+
+def _p_values(errors: Floats, spreads: Sequence[Spread | None]) -> Floats:
+    deviations, freedoms = _spreads(spreads)
+    p_values: Floats = np.minimum(1, 2 * stats.t.sf(np.abs(errors) / deviations, freedoms))
+    return p_values
+
+
+def _rejected(p_values: Floats) -> list[bool]:
+    levels = holm_levels(p_values.tolist(), ALPHA)
+    return [bool(p <= (level or 0)) for p, level in zip(p_values, levels, strict=True)]
+
+
+def judge(family: list[Simulated], like_these: bool) -> dict[str, float]:
+    """Shares of one study; coverage is that of the plain interval, the rest that of the family's."""
+    estimates = [each.estimate for each in family]
+    plain = [e.like_these if like_these else e.these_prompts for e in estimates]
+    verdict = [e.like_these_in_family if like_these else e.these_prompts for e in estimates]
+    errors = np.array([each.error if like_these else each.error_these for each in family])
+    gains = errors + np.log1p(GAIN) - np.log1p(MARGIN)
+    suffix = "" if like_these else "_these_prompts"
+    return {
+        f"false_familywise{suffix}": float(any(_rejected(_p_values(errors, verdict)))),
+        f"coverage{suffix}": float((_p_values(errors, plain) > ALPHA).mean()),
+        f"power{suffix}": float(np.mean(_rejected(_p_values(gains, verdict)))),
+    }
 
 
 def measure(scenario: Scenario, studies: int, seed: int) -> dict[str, Any]:
@@ -92,19 +116,9 @@ def measure(scenario: Scenario, studies: int, seed: int) -> dict[str, Any]:
     counts: dict[str, list[float]] = {}
     for study in range(studies):
         family = simulate(scenario, random)
-        for like_these, suffix in ((True, ""), (False, "_these_prompts")):
-            deviations, freedoms = _spreads(family, like_these)
-            errors = np.array([each.error if like_these else each.error_these for each in family])
-            p_values = np.minimum(1, 2 * stats.t.sf(np.abs(errors) / deviations, freedoms))
-            levels = holm_levels(p_values.tolist(), ALPHA)
-            false = any(p <= (level or 0) for p, level in zip(p_values, levels, strict=True))
-            counts.setdefault(f"false_familywise{suffix}", []).append(false)
-            counts.setdefault(f"coverage{suffix}", []).append(float((p_values > ALPHA).mean()))
-            gain = errors + np.log1p(GAIN) - np.log1p(MARGIN)
-            powers = np.minimum(1, 2 * stats.t.sf(gain / deviations, freedoms))
-            judged = holm_levels(powers.tolist(), ALPHA)
-            found = [p <= (level or 0) for p, level in zip(powers, judged, strict=True)]
-            counts.setdefault(f"power{suffix}", []).append(float(np.mean(found)))
+        for like_these in (True, False):
+            for name, share in judge(family, like_these).items():
+                counts.setdefault(name, []).append(share)
         interval = crossed_bootstrap(family[0].cells, WEIGHTS, ALPHA, seed=study, replicates=400)
         assert interval is not None
         counts.setdefault("coverage_bootstrap", []).append(interval[0] <= 0 <= interval[1])

@@ -38,11 +38,11 @@ class Result:
         return self.measure == self.comparison.primary_measure
 
     def spread(self, like_these: bool) -> Spread | None:
-        """The spread for prompts like these, or for these prompts; None where it cannot be estimated."""
+        """The spread that verdicts use, for prompts like these or for these; None where it cannot be estimated."""
         estimate = self.compared.estimate
         if estimate is None:
             return None
-        return estimate.like_these if like_these else estimate.these_prompts
+        return estimate.like_these_in_family if like_these else estimate.these_prompts
 
     def margin_p_value(self, margin: float, like_these: bool) -> float | None:
         """p of a true ratio inside the margin; None where nothing can be tested."""

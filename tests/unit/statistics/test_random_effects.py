@@ -119,6 +119,14 @@ def test_conversations_without_spread_add_nothing() -> None:
     assert estimate.like_these == estimate.these_prompts
 
 
+def test_verdicts_have_no_more_degrees_of_freedom_than_conversations() -> None:
+    """Two conversations have one, however many launches were pooled; the plain interval keeps Satterthwaite's."""
+    estimate = estimate_log_ratio(HAND, EQUAL, LaunchVariance(0.01, 30))
+    assert estimate.like_these is not None
+    assert estimate.like_these.degrees_of_freedom > 1
+    assert estimate.like_these_in_family == Spread(pytest.approx(0.03), 1)
+
+
 def test_weights_follow_turns() -> None:
     """Conversations of 3 and 1 turns: mean 0.75 x 0.2 + 0.25 x 0.6, spread share 0.75^2 + 0.25^2."""
     cells = np.array([[0.2, 0.6]])
