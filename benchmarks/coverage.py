@@ -79,13 +79,17 @@ def _compare(logs: Floats, tastes: Floats) -> Iterator[Simulated]:
         yield Simulated(estimate, estimate.mean, estimate.mean - here, cells)
 
 
-def _spreads(spreads: Sequence[Spread | None]) -> tuple[Floats, Floats]:
-    known = [spread for spread in spreads if spread is not None]
-    return np.sqrt([spread.variance for spread in known]), np.array([spread.degrees_of_freedom for spread in known])
-
-
 def _p_values(errors: Floats, spreads: Sequence[Spread | None]) -> Floats:
-    deviations, freedoms = _spreads(spreads)
+    known = [spread for spread in spreads if spread is not None]
+    own = _p_of(errors, known)
+    narrower = [spread.at_least for spread in known if spread.at_least is not None]
+    return np.maximum(own, _p_of(errors, narrower)) if narrower else own
+
+
+def _p_of(errors: Floats, spreads: Sequence[Spread]) -> Floats:
+    """`p_value` for many at once."""
+    deviations = np.sqrt([spread.variance for spread in spreads])
+    freedoms = np.array([spread.degrees_of_freedom for spread in spreads])
     p_values: Floats = np.minimum(1, 2 * stats.t.sf(np.abs(errors) / deviations, freedoms))
     return p_values
 

@@ -9,7 +9,7 @@ A nested bootstrap covers only 65 to 88 % at 2 to 3 launches; see benchmarks/cov
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -36,10 +36,15 @@ class Component:
 
 @dataclass(frozen=True)
 class Spread:
-    """Variance of an estimate and its degrees of freedom."""
+    """Variance of an estimate and its degrees of freedom.
+
+    `at_least` is the spread of a narrower claim: with more variance but also more degrees of freedom the interval could
+    come out shorter than that one, which no wider claim may.
+    """
 
     variance: float
     degrees_of_freedom: float
+    at_least: "Spread | None" = field(default=None, compare=False)
 
 
 @dataclass(frozen=True)
@@ -63,7 +68,7 @@ class LogEstimate:
         if self.like_these is None:
             return None
         freedom = min(self.like_these.degrees_of_freedom, self.conversations - 1)
-        return Spread(self.like_these.variance, freedom)
+        return replace(self.like_these, degrees_of_freedom=freedom)
 
     @property
     def ratio(self) -> float:
@@ -129,6 +134,7 @@ def estimate_log_ratio(
     if conversations < 2:
         return LogEstimate(mean, these, None, blocks, conversations, ONE_CONVERSATION)
     like = satterthwaite([launch_part, *conversation_components(prompt_cells, prompt_weights)])
+    like = replace(like, at_least=these)
     return LogEstimate(mean, these, like, blocks, conversations)
 
 
@@ -161,8 +167,14 @@ def satterthwaite(components: Sequence[Component]) -> Spread:
 
 def log_interval(mean: float, spread: Spread, alpha: float) -> tuple[float, float]:
     """Two-sided Student interval of level 1 - alpha on the log scale."""
-    half = float(stats.t.isf(alpha / 2, spread.degrees_of_freedom)) * math.sqrt(spread.variance)
+    half = _half_width(spread, alpha)
+    if spread.at_least is not None:
+        half = max(half, _half_width(spread.at_least, alpha))
     return mean - half, mean + half
+
+
+def _half_width(spread: Spread, alpha: float) -> float:
+    return float(stats.t.isf(alpha / 2, spread.degrees_of_freedom)) * math.sqrt(spread.variance)
 
 
 def ratio_interval(mean: float, spread: Spread | None, alpha: float) -> tuple[float | None, float | None]:
@@ -179,10 +191,12 @@ def _exp(value: float) -> float:
 
 def p_value(mean: float, spread: Spread, margin: float = 0.0) -> float:
     """Two-sided p of |true mean| <= margin (logs): rejected at alpha exactly where the interval leaves the margin."""
+    narrower = 0.0 if spread.at_least is None else p_value(mean, spread.at_least, margin)
     excess = abs(mean) - margin
     if spread.variance == 0:
-        return 0.0 if excess > 0 else 1.0
-    return min(1.0, 2 * float(stats.t.sf(excess / math.sqrt(spread.variance), spread.degrees_of_freedom)))
+        return max(narrower, 0.0 if excess > 0 else 1.0)
+    own = 2 * float(stats.t.sf(excess / math.sqrt(spread.variance), spread.degrees_of_freedom))
+    return min(1.0, max(narrower, own))
 
 
 def crossed_bootstrap(

@@ -127,6 +127,23 @@ def test_verdicts_have_no_more_degrees_of_freedom_than_conversations() -> None:
     assert estimate.like_these_in_family == Spread(pytest.approx(0.03), 1)
 
 
+def test_the_wider_claim_never_has_the_shorter_interval() -> None:
+    """Launches with one degree of freedom, prompts with three: the interval for prompts like these holds the other."""
+    cells = np.array([[0.1, 0.11, 0.09, 0.1], [0.5, 0.52, 0.5, 0.49]])
+    estimate = estimate_log_ratio(
+        cells, np.full(4, 0.25), LaunchVariance(0.02, 1), prompts=(np.array([[0.0, 0.4, 0.8, 0.2]]), np.full(4, 0.25))
+    )
+    assert estimate.these_prompts is not None
+    assert estimate.like_these is not None
+    assert estimate.like_these.degrees_of_freedom > 1
+    assert estimate.like_these.variance > estimate.these_prompts.variance
+    for alpha in (0.05, 0.001):
+        low, high = log_interval(estimate.mean, estimate.like_these, alpha)
+        low_these, high_these = log_interval(estimate.mean, estimate.these_prompts, alpha)
+        assert low <= low_these < high_these <= high
+    assert p_value(estimate.mean, estimate.like_these) >= p_value(estimate.mean, estimate.these_prompts)
+
+
 def test_weights_follow_turns() -> None:
     """Conversations of 3 and 1 turns: mean 0.75 x 0.2 + 0.25 x 0.6, spread share 0.75^2 + 0.25^2."""
     cells = np.array([[0.2, 0.6]])
