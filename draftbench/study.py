@@ -26,6 +26,7 @@ from draftbench.workload_plan import PlannedWorkloads
 
 AGGREGATE_TABLES = ("requests", "cells", "failures", "deviations")
 PRIORITY_STEP = 10
+SOURCE_SUFFIXES = {".py", ".css", ".js", ".j2"}
 
 Purpose = Literal["measure", "plan", "analyse"]
 
@@ -156,12 +157,10 @@ class Study:
     def code(self, *rooms: str) -> list[str]:
         """Source files whose edit makes an analysis stale; measuring code is covered by MEASUREMENT_PROTOCOL."""
         package = self.project / "draftbench"
-        paths = [
-            path
-            for room in rooms
-            for path in ([package / room] if room.endswith(".py") else (package / room).rglob("*.py"))
-        ]
-        return sorted(path.relative_to(self.project).as_posix() for path in paths)
+        modules = [package / room for room in rooms if room.endswith(".py")]
+        packages = [package / room for room in rooms if not room.endswith(".py")]
+        modules += [path for folder in packages for path in folder.rglob("*.*") if path.suffix in SOURCE_SUFFIXES]
+        return sorted(path.relative_to(self.project).as_posix() for path in modules)
 
     @property
     def plan_sha256(self) -> str:

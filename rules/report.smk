@@ -10,7 +10,15 @@ rule report:
         plan=STUDY.layout.plan_json.as_posix(),
         tables=STUDY.table_files,
         figures=f"{ROOT}/figures/figures.json",
-        code=STUDY.code("latex_report", "html_report", "sentences.py", "labels.py"),
+        code=STUDY.code(
+            "latex_report",
+            "html_report",
+            "report.py",
+            "report_content.py",
+            "sentences.py",
+            "figures",
+            "labels.py",
+        ),
         prose=STUDY.prose,
     output:
         STUDY.report_files,

@@ -12,8 +12,7 @@ from draftbench.figures.declaration import Figure, Panel, Skipped, Style
 from draftbench.figures.scales import caption_of
 from draftbench.figures.study import Study
 from draftbench.labels import workload_label
-from draftbench.latex_report.blocks import flattened
-from draftbench.latex_report.sections import plan_summary
+from draftbench.report_content import flattened, plan_summary
 
 Row = dict[str, Any]
 MOST_TILES = 8

@@ -9,6 +9,7 @@ from draftbench.figures.declaration import Figure
 from draftbench.figures.latex_text import breakable, code, escape
 from draftbench.figures.pgfplots import picture
 from draftbench.figures.scales import caption_of
+from draftbench.report_content import flattened
 
 LONGEST_VALUE = 400
 DRAFT_MACRO = "draftbenchdraft"
@@ -67,23 +68,6 @@ def key_values(content: Mapping[str, Any], caption: str) -> NoEscape:
     rows = [(code(key), breakable(_shortened(value))) for key, value in flattened(content)]
     columns = r"@{}>{\raggedright\arraybackslash}p{5.2cm}>{\raggedright\arraybackslash}p{10.2cm}@{}"
     return long_table(columns, ("Key", "Value"), rows, caption)
-
-
-def flattened(content: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
-    """(dotted key, text) pairs; lists are joined, missing values say so."""
-    pairs: list[tuple[str, str]] = []
-    for key, value in content.items():
-        name = f"{prefix}{key}"
-        if isinstance(value, Mapping) and value:
-            pairs += flattened(value, f"{name}.")
-        elif isinstance(value, list) and value and all(isinstance(entry, Mapping) for entry in value):
-            for place, entry in enumerate(value):
-                pairs += flattened(entry, f"{name}[{place}].")
-        elif isinstance(value, (list, tuple)):
-            pairs.append((name, ", ".join(str(entry) for entry in value) or "none"))
-        else:
-            pairs.append((name, "not available" if value is None or value == {} else str(value)))
-    return pairs
 
 
 def _shortened(text: str) -> str:

@@ -13,9 +13,9 @@ from draftbench.figures import numbers
 from draftbench.figures.declaration import Figure, Skipped
 from draftbench.figures.latex_text import escape
 from draftbench.figures.study import Study
-from draftbench.labels import workload_label
 from draftbench.latex_report import result_tables as tables
 from draftbench.latex_report.blocks import figure_block, itemized, key_values, labelled, paragraph
+from draftbench.report_content import plan_summary
 
 PROSE = Path(__file__).resolve().parents[2] / "report"
 _LEGEND = (
@@ -118,39 +118,6 @@ def _fact_words(fact: Any) -> str:
     source = f" ({fact['source']})" if fact.get("source") else ""
     shown = f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else value
     return f"{numbers.NOT_AVAILABLE if value is None else shown}{source}"
-
-
-def plan_summary(study: Study) -> str:
-    """One sentence on the matrix, and one on its expected duration."""
-    sessions = list(study.plan.get("sessions") or [])
-    cells = [cell for session in sessions for cell in session.get("cells") or []]
-    planned = {str(session.get("arm")) for session in sessions}
-    arms = [name for name, _, _ in study.arms if name in planned]
-    arms += sorted(planned - set(arms))
-    loads = list(dict.fromkeys(workload_label(str(cell.get("workload"))) for cell in cells))
-    blocks = len({session.get("block") for session in sessions})
-    text = (
-        f"The plan holds {numbers.counted(len(arms), 'arm')} ({sentences.listed(study.label(arm) for arm in arms)}), "
-        f"{numbers.counted(len(loads), 'workload')} ({sentences.listed(loads)}), {numbers.counted(blocks, 'block')}, "
-        f"{numbers.counted(len(sessions), 'session')} and {numbers.counted(len(cells), 'cell')}."
-    )
-    primary = (
-        f" The primary arm, named before the run, is {study.label(study.primary_arm)}." if study.primary_arm else ""
-    )
-    return f"{text}{primary}{_duration_words(study)}"
-
-
-def _duration_words(study: Study) -> str:
-    duration = study.plan.get("duration")
-    if not isinstance(duration, dict):
-        return ""
-    seconds = {name: value for name, value in duration.items() if isinstance(value, (int, float))}
-    expected = next((seconds[name] for name in ("expected_s", "expected", "seconds") if name in seconds), None)
-    low, high = seconds.get("low_s", seconds.get("low")), seconds.get("high_s", seconds.get("high"))
-    if expected is None:
-        return ""
-    span = f" ({numbers.duration(low)} to {numbers.duration(high)})" if low is not None and high is not None else ""
-    return f" Expected duration: {numbers.duration(expected)}{span}."
 
 
 def deviations(study: Study) -> NoEscape:

@@ -1,5 +1,6 @@
 """TCP ports, each behind a lock file, so that two servers that start together never choose the same one."""
 
+import random
 import socket
 from pathlib import Path
 
@@ -36,8 +37,9 @@ def try_take_port(node_lock_dir: Path, port: int) -> FileLock | None:
 
 
 def take_port(node_lock_dir: Path, requested: int | None = None) -> tuple[int, FileLock]:
-    """Take the requested port, or the first free one of the range.
+    """Take the requested port, or a free one of the range.
 
+    The search starts anywhere: another user's servers, behind locks of their own, may be starting at this moment.
     Raises LeaseError when the requested port is in use, or all of the range are.
     """
     if requested is not None:
@@ -45,7 +47,8 @@ def take_port(node_lock_dir: Path, requested: int | None = None) -> tuple[int, F
         if lock is None:
             raise LeaseError(f"port {requested} is in use; set another `port` in the engine entry, or leave it out")
         return requested, lock
-    for port in PORT_RANGE:
+    start = random.randrange(len(PORT_RANGE))
+    for port in (*PORT_RANGE[start:], *PORT_RANGE[:start]):
         lock = try_take_port(node_lock_dir, port)
         if lock is not None:
             return port, lock

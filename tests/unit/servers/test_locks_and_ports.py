@@ -118,13 +118,13 @@ def test_a_lock_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
 
 
 def test_ports_differ_as_long_as_they_are_held(tmp_path: Path) -> None:
-    """Two servers that start together get two ports, although nobody listens yet; a released one comes again."""
+    """Two servers that start together get two ports, although nobody listens yet; a released one can be had again."""
     first, first_lock = take_port(tmp_path)
     second, _ = take_port(tmp_path)
     assert {first, second} <= set(PORT_RANGE)
     assert first != second
     first_lock.release()
-    assert take_port(tmp_path)[0] == first
+    assert take_port(tmp_path, first)[0] == first
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])
