@@ -24,19 +24,20 @@ def _wait(condition: object, seconds: float) -> bool:
     "number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda s: signal.Signals(s).name
 )
 def test_a_killed_run_leaves_nothing_and_the_next_goes_on(bench: Workbench, number: int) -> None:
-    """No process, lock or port left; finished cells are kept; the next run needs no --unlock."""
+    """No process, lock or port left; cells finished before are kept; the next run needs no --unlock."""
     content = stub_config(blocks=1)
     content["engines"]["stub"]["flags"] = {"stub-step-ms": 20}
     bench.write_config(content)
     process = bench.start()
     assert _wait(lambda: len(bench.cell_files()) >= 1 or process.poll() is not None, 120)
+    before = bench.cell_files()
+    time.sleep(3)  # until Snakemake has noted them as finished
     assert process.poll() is None, process.communicate()[0][-3000:]
 
     os.kill(process.pid, number)
     process.communicate(timeout=60)
 
     assert _wait(lambda: not bench.processes(), 20), [p.cmdline() for p in bench.processes()]
-    before = bench.cell_files()
     finished = bench.run()
     assert finished.code == 0, finished.output[-3000:]
     assert before.items() <= bench.cell_files().items()
