@@ -12,7 +12,7 @@ if [ ! -e study.started ]; then
   nvidia-smi > nvidia-smi.txt
   .venvs/serving/bin/python -m pip list 2> /dev/null > pip-list.txt || python3 -m pip list > pip-list.txt
   setsid bash -c "
-    .venvs/driver/bin/snakemake --configfile $config --cores all --resources gpus=1 plan
+    .venvs/driver/bin/snakemake plan --configfile $config --cores all --resources gpus=1
     .venvs/driver/bin/snakemake --configfile $config --cores all --resources gpus=1 --until measure
     echo rc=\$? > study.done; date -u +%FT%TZ >> study.done
   " > study.log 2>&1 < /dev/null &
