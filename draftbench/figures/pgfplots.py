@@ -2,7 +2,7 @@
 
 from draftbench.figures.declaration import Figure, Panel, Point, Series, Style
 from draftbench.figures.latex_text import escape
-from draftbench.figures.scales import dodge, tick_lines, ticks, x_values, y_range
+from draftbench.figures.scales import dodge, drawable_range, tick_lines, ticks, x_values, y_range
 
 TEXT_WIDTH_CM = 16.0
 _HEIGHTS_CM = {1: 5.6, 2: 4.8, 3: 4.2, 4: 3.4}
@@ -171,7 +171,8 @@ def _labels_rotate(figure: Figure, columns: int) -> bool:
 
 def _plot(figure: Figure, panel: Panel, series: Series) -> str:
     rows = "\n".join(
-        _coordinate(_position(figure, panel, series, point), point.y, point.low, point.high) for point in series.points
+        _coordinate(figure, _position(figure, panel, series, point), point.y, point.low, point.high)
+        for point in series.points
     )
     if figure.kind == "bars":
         width = 0.66 / max(1, len(panel.series)) * 0.9
@@ -188,7 +189,7 @@ def _inner_bars(figure: Figure, panel: Panel, series: Series) -> str:
     if not held:
         return ""
     rows = "\n".join(
-        _coordinate(_position(figure, panel, series, point), point.y, point.inner_low, point.inner_high)
+        _coordinate(figure, _position(figure, panel, series, point), point.y, point.inner_low, point.inner_high)
         for point in held
     )
     bars = "error bars/.cd, y dir=both, y explicit, error bar style={line width=2.2pt}, error mark=none"
@@ -205,10 +206,12 @@ def _position(figure: Figure, panel: Panel, series: Series, point: Point) -> flo
     return figure.categories(panel).index(str(point.x)) + dodge(keys.index(series.key), len(keys))
 
 
-def _coordinate(x: float, y: float, low: float | None, high: float | None) -> str:
+def _coordinate(figure: Figure, x: float, y: float, low: float | None, high: float | None) -> str:
     """A point in pgfplots' own notation, which it reads much faster than tables."""
     if low is None or high is None:
         return f"({x:.4f},{y:.6g})"
+    least, most = drawable_range(figure)
+    low, high = max(low, least), min(high, most)
     return f"({x:.4f},{y:.6g}) += (0,{high - y:.6g}) -= (0,{y - low:.6g})"
 
 

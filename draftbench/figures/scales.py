@@ -8,6 +8,7 @@ from draftbench.figures.declaration import Figure, Panel
 _PADDING = 0.06
 _LOG_PADDING = 1.25
 _BAR_ROOM = 0.6
+_FAR = 20.0
 
 
 def y_range(figure: Figure) -> tuple[float, float]:
@@ -27,6 +28,14 @@ def y_range(figure: Figure) -> tuple[float, float]:
         low = min(low, 0.0)
     padding = (high - low) * _PADDING or abs(high) * _PADDING or 1.0
     return (low if figure.y.from_zero and low == 0 else low - padding), high + padding
+
+
+def drawable_range(figure: Figure) -> tuple[float, float]:
+    """Ends at which a bar is cut before TeX sees it: lengths end at 5.75 m there, intervals of two blocks may not."""
+    low, high = y_range(figure)
+    if figure.y.scale == "log10":
+        return low / _FAR, high * _FAR
+    return low - _FAR * (high - low), high + _FAR * (high - low)
 
 
 def caption_of(figure: Figure) -> str:

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -158,3 +158,25 @@ def test_png_and_svg_are_written_with_an_index(study: Study, tmp_path: Path) -> 
     assert paths[KINDS.index("png")].read_bytes()[:4] == b"\x89PNG"
     assert paths[KINDS.index("pdf")].read_bytes()[:5] == b"%PDF-"
     assert not (tmp_path / "svg" / "old.svg").exists()
+
+
+@pytest.mark.parametrize("scale", ["linear", "log10"])
+def test_a_bar_of_any_length_stays_within_what_tex_can_draw(scale: Literal["linear", "log10"]) -> None:
+    """Two blocks can give an interval from 1e-10 to 1e10; TeX's lengths end at 5.75 m, about a hundred frames."""
+    points = (Point("p_1", 1.5, 1e-10, 1e10), Point("p_2", 1.2, 1.1, 1.3))
+    figure = Figure(
+        name="wide",
+        title="Wide",
+        category="Speed",
+        kind="intervals",
+        x=Axis("X", categories=("p_1", "p_2")),
+        y=Axis("Y", scale=scale),
+        panels=(Panel("", (Series("a", Style("A", "#0072b2"), points),)),),
+        caption="A caption.",
+    )
+    low, high = y_range(figure)
+
+    wide = next(line for line in picture(figure).splitlines() if line.startswith("(0.0000,1.5)"))
+    match = _COORDINATE.match(wide)
+    assert match
+    assert float(match[3]) < 100 * (high - low)
