@@ -14,6 +14,7 @@ from draftbench.hardware import declaration_problem, read_inventory
 from draftbench.load.run_file import RUN_FILE_VARIABLE, PlannedCell, PlannedSession, RunFile, Sampling, WorkloadFiles
 from draftbench.matrix import Session, digest
 from draftbench.plan.availability import check_port
+from draftbench.plan.writing import load_plan
 from draftbench.provenance import atomic_write_bytes
 from draftbench.servers.leases import stop_all
 from draftbench.servers.processes import ProcessIdentity
@@ -44,6 +45,7 @@ class StudyRun:
         """Write what jobs need to know, named by content so that a dry run disturbs no live one; its variables."""
         folder = self.study.project / STATE
         plan = _write_by_content(folder / "plans", self.study.plan.model_dump(mode="json"))
+        self._date(plan)
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)])
         variables = {"PATH": path, PLAN_VARIABLE: str(plan), **self.context.to_environment()}
         if self.study.bench is None:
@@ -52,6 +54,26 @@ class StudyRun:
             atomic_write_bytes(folder / "workloads" / f"{key}.json", definition.model_dump_json(indent=1).encode())
         run_file = _write_by_content(folder / "runs", self.run_file(self.study.bench).model_dump(mode="json"))
         return {RUN_FILE_VARIABLE: str(run_file), **variables}
+
+    @property
+    def plan_file(self) -> str:
+        """The computed plan, which rule plan takes as input; relative to the project."""
+        content = orjson.dumps(self.study.plan.model_dump(mode="json"), option=orjson.OPT_SORT_KEYS)
+        return (STATE / "plans" / f"{digest(content.decode(), 16)}.json").as_posix()
+
+    def _date(self, plan: Path) -> None:
+        """Make the computed plan newer than a written one that differs, and older than one that agrees.
+
+        So rule plan knows without Snakemake's own records, which are gone when results were copied.
+        """
+        written = self.study.project / self.study.layout.plan_json
+        if not written.is_file():
+            return
+        before = written.stat().st_mtime_ns - 1
+        if _is_plan(written, self.study.plan_sha256):
+            os.utime(plan, ns=(before, before))
+        else:
+            os.utime(plan)
 
     def run_file(self, bench: Bench) -> RunFile:
         """Every session and cell with its server, as jobs see them."""
@@ -159,6 +181,13 @@ def _write_by_content(folder: Path, content: object) -> Path:
     if not path.exists():
         atomic_write_bytes(path, data)
     return path
+
+
+def _is_plan(path: Path, plan_sha256: str) -> bool:
+    try:
+        return load_plan(path).plan_sha256 == plan_sha256
+    except PlanError:  # of another version: it is written anew
+        return False
 
 
 def _answer(study: Study) -> str:

@@ -1,12 +1,14 @@
 """The plan, written before anything is measured.
 
-Needs: nothing; it is a pure function of config, inventory and model facts, computed when the workflow is read.
+Needs: the plan as computed when the workflow is read, a pure function of config, inventory and model facts.
 Makes: results/<experiment>/plan/plan.json, bench-plan.md.
 No measuring rule takes it as input, so that a reworded plan never reruns a measurement; launches wait for it instead.
 """
 
 
 rule plan:
+    input:
+        RUN.plan_file,
     output:
         data=f"{ROOT}/plan/plan.json",
         document=report(
@@ -17,8 +19,6 @@ rule plan:
     priority: 1_000_000
     conda:
         "../envs/driver.yaml"
-    params:
-        plan=STUDY.plan_sha256,
     shell:
         "python -P workflow_scripts/plan.py > {log} 2> >(tee -a {log} >&2)"
 

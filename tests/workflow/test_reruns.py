@@ -1,5 +1,6 @@
 """A rerun does what is missing and no more, in one invocation."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -120,6 +121,19 @@ def test_results_copied_elsewhere_need_no_measurement(finished: Workbench, tmp_p
 
     assert planned.code == 0
     assert not {"launch", "warmup", "measure"} & planned.jobs.keys(), planned.output[-3000:]
+
+
+def test_a_changed_plan_is_written_without_snakemakes_records(again: Workbench) -> None:
+    """Copied results lack `.snakemake`; a margin changed afterwards still reaches plan.json before the report."""
+    shutil.rmtree(again.folder / ".snakemake")
+    again.write_config(stub_config(statistics={"margin": 0.2, "max_client_lag_share": 100.0}))
+
+    done = again.run()
+
+    assert done.code == 0, done.output[-3000:]
+    assert done.jobs["plan"] == 1
+    assert not {"launch", "warmup", "measure"} & done.jobs.keys()
+    assert json.loads((again.results / "plan" / "plan.json").read_text())["statistics"]["margin"] == 0.2
 
 
 def test_a_dry_run_writes_no_results(bench: Workbench) -> None:
