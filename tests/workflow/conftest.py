@@ -175,8 +175,9 @@ def project_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Wo
                 shutil.copy2(source, target)
         for part in SHARED:
             (folder / part).symlink_to(PROJECT / part)
-        locks = folder / "locks"
-        return Workbench(folder, f"{name}-{os.getpid()}", {"DRAFTBENCH_LOCKS": str(locks), "PYTHONUNBUFFERED": "1"})
+        # Without TeX, which would take half of the time; tests/unit/latex_report makes real PDFs.
+        environment = {"DRAFTBENCH_LOCKS": str(folder / "locks"), "DRAFTBENCH_TEX": "none", "PYTHONUNBUFFERED": "1"}
+        return Workbench(folder, f"{name}-{os.getpid()}", environment)
 
     return make
 
