@@ -161,6 +161,15 @@ def _carries(process: psutil.Process, mark: str) -> bool:
         return False
 
 
+def _kill(process: psutil.Process) -> str:
+    try:
+        command = " ".join(process.cmdline())
+        process.kill()
+    except psutil.Error as error:  # gone meanwhile
+        return str(error)
+    return command
+
+
 @pytest.fixture(scope="session")
 def project_copy(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Workbench]:
     """Make workbenches; environments and the model cache are shared by links."""
@@ -188,10 +197,8 @@ def bench(project_copy: Callable[[str], Workbench], request: pytest.FixtureReque
     workbench = project_copy(re.sub(r"\W+", "_", request.node.name)[:40])
     workbench.write_config(stub_config())
     yield workbench
-    left = workbench.processes()
-    for process in left:
-        process.kill()
-    assert [" ".join(process.cmdline()) if process.is_running() else "" for process in left] == []
+    left = [_kill(process) for process in workbench.processes()]
+    assert left == []
 
 
 @pytest.fixture(scope="module")

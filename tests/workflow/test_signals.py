@@ -51,7 +51,7 @@ def test_a_second_measuring_run_is_refused_with_one_line(bench: Workbench) -> No
     content["engines"]["stub"]["flags"] = {"stub-step-ms": 20}
     bench.write_config(content)
     first = bench.start()
-    assert _wait(lambda: bench.results.joinpath(".measuring.lock").exists(), 60)
+    assert _wait(lambda: any(bench.results.glob("sessions/*/launch.json")), 60)
 
     second = bench.run()
 
